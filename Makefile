@@ -9,7 +9,7 @@ help:
 	@echo "make install  set everything up in .venv (SPECD_ACCEL=cuda|vulkan|rocm|metal|cpu chooses)"
 	@echo "make test     the whole suite, and what of the contract it proves"
 	@echo "              (INSTRUCTIONS=avx2|x86-64: on llama.cpp kernels built for these)"
-	@echo "make test-fast  the tests that start no process and load no native code"
+	@echo "make test-fast  the tests that start no process, load no native code and compute briefly"
 	@echo "make test-system  real systemd, and every fault (as root); renders docs/reliability.md"
 	@echo "make soak     an hour's traffic in ten minutes; renders docs/reliability.md"
 	@echo "make check    lint, types, architecture, generated files"
@@ -31,45 +31,46 @@ run: install
 # The contract's behaviours are compared with the outcome of the tests that hold them; the tests'
 # own status stays.  INSTRUCTIONS=avx2 or x86-64 runs them on llama.cpp kernels built for these.
 test: dev
-	@$(if $(INSTRUCTIONS),kernels=$$($(BIN)/python -m scripts.cpu_instructions $(INSTRUCTIONS)) || exit 1; \
+	@$(if $(INSTRUCTIONS),kernels=$$($(BIN)/python -m tools.cpu_instructions $(INSTRUCTIONS)) || exit 1; \
 	export LD_LIBRARY_PATH=$$kernels$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH};) \
 	$(BIN)/python -m pytest -n 2 --junitxml=build/tests.xml; status=$$?; \
-	$(BIN)/python -m scripts.conformance --verify build/tests.xml || status=$$((status ? status : 1)); \
+	$(BIN)/python -m tools.conformance --verify build/tests.xml || status=$$((status ? status : 1)); \
 	exit $$status
 
-# The tests that start no process and load no native code, in seconds.
+# Without tests that start processes, load native code, simulate or compute for long, or that `make
+# check` runs; properties get fewer examples.  Compiled code is kept, which halves the time of the collection.
 test-fast: dev
-	@$(BIN)/python -m pytest -n 2 --fast
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --fast
 
 # The tests of `make test` that wreck something, and those that it leaves out.
 test-system: dev
 	@$(BIN)/python -m pytest -n 2 -m "system or not system" --junitxml=build/system.xml tests/systemd tests/faults; status=$$?; \
-	$(BIN)/python -m scripts.reliability_page --collect build/system.xml || status=$$((status ? status : 1)); \
+	$(BIN)/python -m tools.reliability_page --collect build/system.xml || status=$$((status ? status : 1)); \
 	exit $$status
 
 soak: dev
-	@$(BIN)/python -m scripts.soak --json docs/reliability/soak.json; status=$$?; \
-	$(BIN)/python -m scripts.reliability_page --write || status=$$((status ? status : 1)); \
+	@$(BIN)/python -m benchmarks.soak --json docs/reliability/soak.json; status=$$?; \
+	$(BIN)/python -m tools.reliability_page --write || status=$$((status ? status : 1)); \
 	exit $$status
 
 check: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m scripts.settings_docs --check
-	$(BIN)/python -m scripts.metrics_docs --check
-	$(BIN)/python -m scripts.benchmarks_page --check
-	$(BIN)/python -m scripts.conformance --check
-	$(BIN)/python -m scripts.reliability_page --check
+	$(BIN)/python -m tools.settings_docs --check
+	$(BIN)/python -m tools.metrics_docs --check
+	$(BIN)/python -m tools.benchmarks_page --check
+	$(BIN)/python -m tools.conformance --check
+	$(BIN)/python -m tools.reliability_page --check
 	$(BIN)/python -m pytest -q tests/architecture
 
 bench: dev
 	@$(BIN)/python -m benchmarks.targets --report docs
-	@$(BIN)/python -m scripts.benchmarks_page --write
+	@$(BIN)/python -m tools.benchmarks_page --write
 
 simulate: dev
 	@$(BIN)/python -m benchmarks.simulator.compiled report --write --processes $$(getconf _NPROCESSORS_ONLN)
-	@$(BIN)/python -m scripts.benchmarks_page --write
+	@$(BIN)/python -m tools.benchmarks_page --write
 
 peer: dev
 	@$(BIN)/python -m benchmarks.peer

@@ -45,16 +45,16 @@ class AcceleratorChoice:
     hint: str = ""
 
 
-def choose(machine: BuildHost, asked: str, requirement: str) -> AcceleratorChoice:
+def choose(machine: BuildHost, requested: str, requirement: str) -> AcceleratorChoice:
     """Return the accelerator.
 
-    asked: SPECD_ACCEL; "" chooses by the machine.  Raises ValueError.
+    requested: SPECD_ACCEL; "" chooses by the machine.  Raises ValueError.
     """
-    if asked:
-        if asked not in CMAKE_ARGS:
+    if requested:
+        if requested not in CMAKE_ARGS:
             allowed = ", ".join(CMAKE_ARGS)
-            raise ValueError(f"SPECD_ACCEL={asked!r} must be one of {allowed}")
-        return AcceleratorChoice(asked, "SPECD_ACCEL is set")
+            raise ValueError(f"SPECD_ACCEL={requested!r} must be one of {allowed}")
+        return AcceleratorChoice(requested, "SPECD_ACCEL is set")
     if machine.system == "Darwin":
         return AcceleratorChoice("metal", "this is macOS")
     if machine.gpus and machine.nvcc:

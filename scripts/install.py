@@ -64,13 +64,13 @@ class Stamp:
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
-    def serves(self, configuration: str, asked: str, root: Path, *, dev: bool) -> bool:
+    def serves(self, configuration: str, requested: str, root: Path, *, dev: bool) -> bool:
         """Return whether .venv is up to date; its accelerator stays until another is requested."""
         return (
             self.configuration == configuration
             and self.dev >= dev
             and self.root == str(root)
-            and asked in {"", self.accelerator}
+            and requested in {"", self.accelerator}
         )
 
 
@@ -108,18 +108,18 @@ def require_python(arguments: Sequence[str] = ()) -> None:
 
 
 def install(environment: Mapping[str, str], *, dev: bool = False) -> None:
-    asked = environment.get("SPECD_ACCEL", "").strip().lower()
+    requested = environment.get("SPECD_ACCEL", "").strip().lower()
     described = (ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes()
     configuration = hashlib.sha256(described).hexdigest()
     stamp = Stamp.read(STAMP)
     is_there = (VENV / "bin" / "specd").exists()
-    if stamp and is_there and stamp.serves(configuration, asked, ROOT, dev=dev):
+    if stamp and is_there and stamp.serves(configuration, requested, ROOT, dev=dev):
         return
     dev = dev or bool(stamp and stamp.dev)
     requirement = llama_requirement(ROOT / "pyproject.toml")
     machine = inspect_machine()
-    choice = choose(machine, asked, requirement)
-    if stamp and not asked and stamp.accelerator in CMAKE_ARGS:
+    choice = choose(machine, requested, requirement)
+    if stamp and not requested and stamp.accelerator in CMAKE_ARGS:
         choice = AcceleratorChoice(stamp.accelerator, "the earlier choice (`make clean` resets it)")
     say(f"llama.cpp for {choice.accelerator}: {choice.reason}.")
     if choice.hint:
@@ -161,9 +161,9 @@ def run_quietly(command: Sequence[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def run(command: Sequence[str], complaint: str) -> None:
+def run(command: Sequence[str], error: str) -> None:
     if subprocess.run(command, check=False, cwd=ROOT).returncode:
-        raise SetUpError(f"{complaint} (above): {' '.join(command)}")
+        raise SetUpError(f"{error} (above): {' '.join(command)}")
 
 
 def pip_install(wheel: Path, *, dev: bool) -> None:
@@ -175,8 +175,8 @@ def pip_install(wheel: Path, *, dev: bool) -> None:
     )
     tests = ", and the packages for its tests" if dev else ""
     say(f"installing specd and its dependencies{tests} (a minute)")
-    wanted = ["-e", ".[dev]", "-c", str(CONSTRAINTS)] if dev else ["-e", "."]
-    run([*pip, "--quiet", *wanted], "pip failed")
+    packages = ["-e", ".[dev]", "-c", str(CONSTRAINTS)] if dev else ["-e", "."]
+    run([*pip, "--quiet", *packages], "pip failed")
 
 
 def check_library(choice: AcceleratorChoice) -> None:
@@ -184,9 +184,9 @@ def check_library(choice: AcceleratorChoice) -> None:
     command = [str(PYTHON), "-c", "import llama_cpp"]
     tried = subprocess.run(command, capture_output=True, text=True, check=False)
     if tried.returncode:
-        said = tried.stderr.strip().splitlines()[-1:] or [f"exit status {tried.returncode}"]
+        error = tried.stderr.strip().splitlines()[-1:] or [f"exit status {tried.returncode}"]
         raise SetUpError(
-            f"llama.cpp was built for {choice.accelerator}, but it does not load here: {said[0]}."
+            f"llama.cpp was built for {choice.accelerator}, but it does not load here: {error[0]}."
             "  SPECD_ACCEL=cpu make install builds for the CPU."
         )
 

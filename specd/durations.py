@@ -15,6 +15,8 @@ _NANOSECONDS = {
     "h": 3600 * 10**9,
 }
 _MAX_NS = 2**63 - 1
+#: What Go escapes in a quoted string.
+_ESCAPED = re.compile(r"[^ !#-\[\]-\x7f]")
 _TERM = re.compile(r"(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>[^0-9.]*)")
 
 
@@ -62,12 +64,11 @@ def _invalid(text: str) -> ValueError:
 
 def _quote(text: str) -> str:
     r"""Quote as Go does: escape `"` and `\`, write control and non-ASCII bytes as `\xNN`."""
-    return '"' + "".join(map(_quote_character, text)) + '"'
+    return '"' + _ESCAPED.sub(_escape, text) + '"'
 
 
-def _quote_character(character: str) -> str:
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
     if character in '"\\':
         return "\\" + character
-    if " " <= character < "\x80":
-        return character
     return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogatepass"))

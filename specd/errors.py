@@ -12,6 +12,7 @@ SpecdError
 ├── StoreError                     a manifest or blob cannot be read or written
 ├── InstallError                   the service cannot be installed or uninstalled
 ├── WorkerDied                     a worker process died twice on the same work
+├── GoTemplateError                a Go template does not parse, or fails on its data
 ├── RegistryError                  a registry answered with an error
 │   └── RegistryUnreachable        a registry did not answer; a retry may succeed
 ├── Unavailable
@@ -36,6 +37,10 @@ class SpecdError(Exception):
 
 class BadSetting(SpecdError):
     pass
+
+
+class GoTemplateError(SpecdError):
+    """A Go template that does not parse, or that fails on its data; the text is Go's."""
 
 
 class InvalidRequest(SpecdError):

@@ -1,6 +1,6 @@
-"""Ollama's `options`: names, types, defaults and precedence.
+"""Ollama's `options`: defaults, precedence, and a parser of untyped values.
 
-Each option is declared once.  Types, defaults and error texts are those of Ollama's `api.Options`;
+Types, defaults and error texts are those of Ollama's `api.Options`;
 llama-server's name `speculative.n_max` is read too.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from types import NoneType, UnionType
-from typing import Final, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Any, Final, cast, get_origin, get_type_hints
 
 from specd import core
 from specd.errors import InvalidOption, InvalidRequest
@@ -59,18 +58,12 @@ class Options:
     stop: tuple[str, ...] = ()
 
     @classmethod
-    def merge(cls, *maps: Mapping[str, object]) -> Options:
-        """Return the defaults overridden by each map in turn: Modelfile first, then request.
-
-        null is skipped; an unknown name is ignored with a warning.
-        Raises InvalidOption with Ollama's own text for a value of the wrong type.
-        """
-        merged: dict[str, object] = {}
-        for options in maps:
-            merged |= _read(options)
-        if isinstance(n := merged.get("draft_num_predict"), int):
-            merged["draft_num_predict"] = max(0, n)
-        return replace(cls(), **merged)  # type: ignore[arg-type]  # _read keeps to each field's type
+    def merge(cls, *values: core.OptionValues) -> Options:
+        """Return the defaults overridden by each argument in turn: Modelfile, then request."""
+        merged: dict[str, Any] = {}
+        for one in values:
+            merged |= one
+        return cls(**merged)
 
     def sampling(self, random_seed: Callable[[], int]) -> core.SamplingParams:
         return core.SamplingParams(
@@ -90,9 +83,14 @@ class Options:
 _ALIASES: Final = {"speculative.n_max": "draft_num_predict"}
 
 
-def _read(options: Mapping[str, object]) -> dict[str, object]:
-    """Return the known options of one map, typed; Ollama's name wins over its alias."""
-    read: dict[str, object] = {}
+def parse(options: Mapping[str, object]) -> core.OptionValues:
+    """Return the known options with their types; Ollama's name wins over its alias.
+
+    null is skipped; an unknown name is ignored with a warning.
+    Raises InvalidOption with Ollama's own text for a value of the wrong type, and InvalidRequest
+    for too many or too long stop texts.
+    """
+    read: dict[str, Any] = {}
     unknown: list[str] = []
     for key in sorted(options, key=lambda key: key not in _ALIASES):
         name, value = _ALIASES.get(key, key), options[key]
@@ -100,11 +98,13 @@ def _read(options: Mapping[str, object]) -> dict[str, object]:
             unknown.append(key)
         elif value is not None:
             read[name] = _READERS[TYPES[name]](key, value)
+    if "draft_num_predict" in read:
+        read["draft_num_predict"] = max(0, read["draft_num_predict"])
     for key in unknown[:_MAX_NAMED]:
         log.warning("ignoring the unknown option %r", key[:_MAX_NAME])
     if len(unknown) > _MAX_NAMED:
         log.warning("ignoring %d more unknown options", len(unknown) - _MAX_NAMED)
-    return read
+    return cast("core.OptionValues", read)
 
 
 def _integer(key: str, value: object) -> int:
@@ -146,14 +146,6 @@ def _strings(key: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _base_type(hint: object) -> type:
-    """Return a field's type without None, and without the element type of a tuple."""
-    [plain] = set(get_args(hint) if isinstance(hint, UnionType) else (hint,)) - {NoneType}
-    found = get_origin(plain) or plain
-    assert isinstance(found, type)
-    return found
-
-
 _READERS: Final[Mapping[type, Callable[[str, object], object]]] = {
     int: _integer,
     float: _float32,
@@ -162,7 +154,7 @@ _READERS: Final[Mapping[type, Callable[[str, object], object]]] = {
 }
 #: Option name → type: int, float, bool, or tuple for a list of texts.
 TYPES: Final[Mapping[str, type]] = {
-    name: _base_type(hint) for name, hint in get_type_hints(Options).items()
+    name: get_origin(hint) or hint for name, hint in get_type_hints(core.OptionValues).items()
 }
 #: Former options of Ollama: a Modelfile may still set them, without effect.
 DEPRECATED: Final = frozenset(

@@ -1,4 +1,4 @@
-"""Finds the process that listens on a port, for the error that the port is in use."""
+"""Find the process that listens on a port, for the error that the port is in use."""
 
 from __future__ import annotations
 

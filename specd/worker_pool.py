@@ -77,16 +77,16 @@ class WorkerPool:
         beside those of the two timers.  For instance, native code aborts if memory is refused.
         """
         self._limit_statuses = {-number for number in (*_TIMEOUT_SIGNALS, *limit_signals)}
-        self._command = (sys.executable, "-m", module)
+        self.command = (sys.executable, "-m", module)
         self._slots = threading.Semaphore(max_workers)
         self._max_idle = max_idle
-        self._idle: _Idle = queue.LifoQueue()
-        weakref.finalize(self, _end_all, self._idle)
+        self.idle: _Idle = queue.LifoQueue()
+        weakref.finalize(self, _end_all, self.idle)
 
     def start(self) -> None:
         """Start a process, so that the first call need not wait for it."""
-        if self._idle.qsize() < self._max_idle:
-            self._idle.put(self._start_process())
+        if self.idle.qsize() < self._max_idle:
+            self.idle.put(self._start_process())
 
     def call(self, line: bytes) -> bytes | None:
         """Return the answer to a line, both without line feed; None if it exceeds the limits.
@@ -109,7 +109,7 @@ class WorkerPool:
         """Return the answer and 0, or None and the exit status of the process."""
         process = self._idle_process()
         try:
-            with _kill_if_stalled(process, self._command[-1]):
+            with _kill_if_stalled(process, self.command[-1]):
                 answer = _exchange_line(process, line)
         except BaseException:
             _end(process)
@@ -117,22 +117,22 @@ class WorkerPool:
         if answer is None:
             _wait(process)
             status = _end(process)
-            log.warning("%s %s during its work", self._command[-1], _describe_exit(status))
+            log.warning("%s %s during its work", self.command[-1], _describe_exit(status))
             return None, status
-        if answer.startswith(_NOT_REUSABLE) or self._idle.qsize() >= self._max_idle:
+        if answer.startswith(_NOT_REUSABLE) or self.idle.qsize() >= self._max_idle:
             _end(process)
         else:
-            self._idle.put(process)
+            self.idle.put(process)
         return answer, 0
 
     def close(self) -> None:
-        _end_all(self._idle)
+        _end_all(self.idle)
 
     def _idle_process(self) -> _Process:
         """Return an idle process that still runs, or a new one."""
         while True:
             try:
-                process = self._idle.get_nowait()
+                process = self.idle.get_nowait()
             except queue.Empty:
                 return self._start_process()
             if process.poll() is None:
@@ -141,7 +141,7 @@ class WorkerPool:
 
     def _start_process(self) -> _Process:
         return subprocess.Popen(
-            self._command, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            self.command, env=_environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
 

@@ -1,25 +1,45 @@
-"""`pytest --fast`: leave out the test modules that start processes or load native code.
+"""`pytest --fast`: run the tests that need no process, no native code and few seconds.
 
-`slow_modules.txt` lists them, or their folder.  With `--fast`, a test that starts a process all the
-same fails.  `pytest --list-slow FILE` writes down which modules of a run started any.
+`slow_modules.txt` lists the modules or folders that `--fast` leaves out: those that start processes
+or load native code, those that simulate or compute for long or import a large client library, and
+those of the source tree that `make check` runs.  With `--fast`, a test that starts a process fails,
+and a property is checked with fewer examples.
+`pytest --list-slow FILE` writes the names of the modules of a run that started processes.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import cache, wraps
 from multiprocessing import popen_fork
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from hypothesis import is_hypothesis_test, settings
 
 TESTS = Path(__file__).parent
 LIST = TESTS / "slow_modules.txt"
+T = TypeVar("T")
 _NATIVE = "llama_cpp"
+#: With --fast, a property is checked with one in so many of its examples, but with the minimum.
+_FEWER_EXAMPLES = 10
+_MIN_EXAMPLES = 5
+
+
+#: Mark of a test that computes or imports for more than 0.2 s: --fast leaves it out.
+computes_long = pytest.mark.skipif("config.getoption('--fast')", reason="computes for long")
+
+
+class _Run:
+    is_fast = False
+
+
+_run = _Run()
 
 
 class ProcessCount:
@@ -104,6 +124,16 @@ def slow_modules() -> frozenset[str]:
     return frozenset(LIST.read_text().split())
 
 
+def is_fast() -> bool:
+    """Return whether this is a run with --fast: then a loop over many cases may try fewer."""
+    return _run.is_fast
+
+
+def thinned(cases: Iterable[T], every: int) -> list[T]:
+    """Return all cases; with --fast, the first of every so many."""
+    return list(cases)[:: every if is_fast() else 1]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="start no process, load no native code")
     parser.addoption("--list-slow", type=Path, help="write the modules that start processes here")
@@ -111,6 +141,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     destination = config.getoption("--list-slow")
+    _run.is_fast = config.getoption("--fast")
+    if _run.is_fast:
+        os.fsync = lambda fd: None  # protects from a loss of power, which no test of --fast has
+        gc.set_threshold(50_000)  # imports and the collection make many objects and little garbage
     if destination is not None or config.getoption("--fast"):
         config.pluginmanager.register(SlowModules(destination))
 
@@ -121,6 +155,29 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_left_out else None
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--fast"):
+        for item in items:
+            _reduce_examples(item)
+
+
+def _reduce_examples(item: pytest.Item) -> None:
+    """Give the property that `item` checks, if it checks one, fewer examples."""
+    case, test = getattr(item, "cls", None), getattr(item, "obj", None)
+    if isinstance(getattr(case, "settings", None), settings):  # a state machine
+        case.settings = _reduced(case.settings)  # type: ignore[union-attr]
+    elif test is not None and is_hypothesis_test(test):
+        # Hypothesis offers no other way to change the settings of a decorated test.
+        test._hypothesis_internal_use_settings = _reduced(test._hypothesis_internal_use_settings)  # noqa: SLF001 - no public way
+
+
+def _reduced(given: settings) -> settings:
+    n_examples = max(_MIN_EXAMPLES, given.max_examples // _FEWER_EXAMPLES)
+    return settings(given, max_examples=min(given.max_examples, n_examples))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("--fast"):
+        gc.freeze()  # what the collection made stays until the end: do not examine it again
     if session.config.getoption("--fast") and _NATIVE in sys.modules:
         raise pytest.UsageError(f"a module outside of tests/{LIST.name} imports {_NATIVE}")

@@ -17,7 +17,7 @@ import pytest
 
 from specd import core
 from specd.pairs import HISTORY_FILE, History
-from specd.store import atomic_files
+from specd.store import safe_files
 from tests.daemon_process import FAKE_ENGINE, ROOT, Daemon, ended
 from tests.daemon_process import running as running_daemon
 from tests.fakes.engine import BYE
@@ -146,7 +146,7 @@ async def test_a_store_that_another_holds_delays_no_start(tmp_path: Path) -> Non
     (tmp_path / "models/manifests").mkdir(parents=True)
     (tmp_path / "models/blobs").mkdir()
     with (
-        atomic_files.exclusive_lock(tmp_path / "models/manifests"),
+        safe_files.exclusive_lock(tmp_path / "models/manifests"),
         (tmp_path / "log").open("wb") as log,
     ):
         async with (
@@ -158,7 +158,7 @@ async def test_a_store_that_another_holds_delays_no_start(tmp_path: Path) -> Non
             assert response.status == 200
     said = (tmp_path / "log").read_text(encoding="utf-8")
     # Where it listens is said before anything that may happen from then on.
-    assert 0 < said.index(" listens on ") < said.index("another specd is changing the store")
+    assert 0 < said.index(" listens on ") < said.index("another specd is writing here")
 
 
 async def test_a_store_that_cannot_be_written_is_said_at_start(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from specd.durations import parse_go_duration
         ("9223372036s", 9223372036),
     ],
 )
-def test_what_go_reads_is_read(text: str, seconds: float) -> None:
+def test_durations_of_go_are_parsed(text: str, seconds: float) -> None:
     assert parse_go_duration(text) == seconds
 
 
@@ -51,14 +51,14 @@ def test_what_go_reads_is_read(text: str, seconds: float) -> None:
         ("٣s", r'time: invalid duration "\xd9\xa3s"'),
     ],
 )
-def test_what_go_refuses_is_refused_in_gos_words(text: str, said: str) -> None:
+def test_invalid_durations_have_gos_error(text: str, said: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_go_duration(text)
     assert str(caught.value) == said
 
 
 @given(st.text())
-def test_any_text_is_a_number_of_seconds_or_a_sentence_of_go(text: str) -> None:
+def test_any_text_is_a_number_of_seconds_or_an_error_of_go(text: str) -> None:
     try:
         parse_go_duration(text)
     except ValueError as error:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +11,10 @@ import pytest
 from specd import core, errors
 from specd.generation import Generation
 from specd.generation.embedding import MAX_IN_FLIGHT
-from specd.scheduler import Lease
 from specd.settings import Settings
+from tests.fakes.in_process_engine import FakeEngine, FakeServices
 
-MODEL = core.ModelRef(
+MODEL = core.LocalModel(
     name="minilm:latest",
     full_name="registry.ollama.ai/library/minilm:latest",
     digest="0" * 64,
@@ -26,8 +24,8 @@ MODEL = core.ModelRef(
 )
 
 
-class FakeEngine:
-    """A text's vector is its length; words at its start say what goes wrong."""
+class LetterCounter(FakeEngine):
+    """Turns a text into its length; the texts "hang" and "long" show what goes wrong."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bool]] = []
@@ -37,27 +35,8 @@ class FakeEngine:
         self.n_buried = 0
         self.hangs = asyncio.Event()
 
-    async def ready(self) -> core.EngineFacts:
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        raise NotImplementedError
-
     async def ended(self) -> None:
         self.n_buried += 1
-
-    @property
-    def is_stuck(self) -> bool:
-        raise NotImplementedError
-
-    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        raise NotImplementedError
-
-    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
-        raise NotImplementedError
-
-    async def detokenize(self, tokens: Sequence[int]) -> str:
-        raise NotImplementedError
 
     async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
         self.asked.append((text, truncate))
@@ -80,53 +59,25 @@ class FakeEngine:
             self.n_under_way -= 1
 
 
-class FakeServices:
-    """The rooms behind a generation: one model, one engine."""
+class EmbeddingServices(FakeServices):
+    """A generation over one model and one engine."""
+
+    engine: LetterCounter
 
     def __init__(self, model: core.ModelRef = MODEL) -> None:
-        self.model = model
-        self.engine = FakeEngine()
         memory = core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0)
-        self.facts = core.EngineFacts(n_ctx=256, n_ctx_train=512, n_vocab=9, target=memory)
-        self.leased: list[tuple[core.EngineSpec, float | None]] = []
-        self.n_released = 0
+        facts = core.EngineFacts(n_ctx=256, n_ctx_train=512, n_vocab=9, target=memory)
+        super().__init__(model, LetterCounter(), facts)
         ticks = iter(range(1000))
         self.generation = Generation(self, self, self, Settings(), clock=lambda: next(ticks))
 
-    def resolve(self, name: str) -> core.ModelRef:
-        return self.model
-
-    def version(self, name: str) -> object:
-        return self.model
-
-    def pair(self, target: core.ModelRef) -> core.Pair:
-        drafter = core.Drafter(name="tinier", weights=Path("/m/tinier.gguf"), source="user")
-        return core.Pair(target=target, drafter=drafter)
-
-    @asynccontextmanager
-    async def lease(
-        self,
-        spec: core.EngineSpec,
-        model: core.ModelRef,
-        pair: core.Pair,
-        keep_alive_s: float | None = None,
-    ) -> AsyncIterator[Lease]:
-        self.leased.append((spec, keep_alive_s))
-        try:
-            yield Lease(self.facts, self.engine)
-        finally:
-            self.n_released += 1
-
-    def unload(self, model: core.ModelRef) -> None:
-        raise NotImplementedError
-
     async def embed(self, *texts: str, truncate: bool = True, **fields: object) -> core.Embeddings:
-        request = core.EmbedRequest(model="minilm", texts=texts, truncate=truncate)
+        request = core.EmbedRequest(model=self.model, texts=texts, truncate=truncate)
         return await self.generation.embed(replace(request, **fields))  # type: ignore[arg-type]
 
 
 async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
-    services = FakeServices()
+    services = EmbeddingServices()
     found = await services.embed("abc", "", "a", options={"num_ctx": 64}, keep_alive_s=7.0)
     assert [entry.vector for entry in found.entries] == [(3.0,), (0.0,), (1.0,)]
     assert found.load_ns == 1_000_000_000
@@ -141,7 +92,7 @@ async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
 async def test_a_text_is_cut_to_the_context_asked_for_though_the_load_has_a_floor(
     asked: int,
 ) -> None:
-    services = FakeServices()
+    services = EmbeddingServices()
     await services.embed("abc", options={"num_ctx": asked})
     [(spec, _)] = services.leased
     assert spec.n_ctx in {0, 4}
@@ -149,14 +100,14 @@ async def test_a_text_is_cut_to_the_context_asked_for_though_the_load_has_a_floo
 
 
 async def test_a_text_gets_the_whole_context_where_none_is_asked_for() -> None:
-    services = FakeServices(replace(MODEL, parameters={}))
+    services = EmbeddingServices(replace(MODEL, parameters={}))
     await services.embed("abc")
     assert services.engine.contexts == [None]
 
 
 @pytest.mark.contract("sched.parallel")
 async def test_an_embedder_has_one_slot_and_no_drafter() -> None:
-    services = FakeServices()
+    services = EmbeddingServices()
     await services.embed("a")
     [(spec, _)] = services.leased
     assert (spec.n_slots, spec.drafter, spec.n_ctx) == (1, None, 256)
@@ -164,8 +115,8 @@ async def test_an_embedder_has_one_slot_and_no_drafter() -> None:
     assert "loaded to give vectors" in spec.no_pair_detail
 
 
-async def test_texts_are_under_way_together_but_never_too_many() -> None:
-    services = FakeServices()
+async def test_texts_are_embedded_concurrently_up_to_a_limit() -> None:
+    services = EmbeddingServices()
     texts = [str(n) for n in range(3 * MAX_IN_FLIGHT)]
     found = await services.embed(*texts)
     assert [entry.n_tokens for entry in found.entries] == [len(text) for text in texts]
@@ -175,7 +126,7 @@ async def test_texts_are_under_way_together_but_never_too_many() -> None:
 
 @pytest.mark.contract("embed.truncate-off")
 async def test_a_text_too_long_is_an_error_where_it_may_not_be_cut() -> None:
-    services = FakeServices()
+    services = EmbeddingServices()
     with pytest.raises(
         errors.InvalidRequest, match=r"^the input length exceeds the context length$"
     ):
@@ -186,22 +137,22 @@ async def test_a_text_too_long_is_an_error_where_it_may_not_be_cut() -> None:
 
 
 async def test_an_engine_that_dies_is_tried_once_more_after_it_is_gone() -> None:
-    services = FakeServices()
+    services = EmbeddingServices()
     services.engine.dies = 1
     assert (await services.embed("a")).entries[0].vector == (1.0,)
-    assert (len(services.leased), services.engine.n_buried) == (2, 1)
+    assert (services.n_reloads, services.engine.n_buried) == (1, 1)
 
 
-async def test_a_text_that_kills_does_not_kill_for_ever() -> None:
-    services = FakeServices()
+async def test_a_text_that_crashes_the_engine_twice_is_not_tried_again() -> None:
+    services = EmbeddingServices()
     services.engine.dies = 5
     with pytest.raises(errors.EngineCrashed):
         await services.embed("a")
-    assert len(services.leased) == services.n_released == 2
+    assert services.n_reloads == services.n_released == 1
 
 
-async def test_who_leaves_takes_all_texts_along() -> None:
-    services = FakeServices()
+async def test_a_cancelled_request_cancels_all_its_texts() -> None:
+    services = EmbeddingServices()
     asking = asyncio.ensure_future(services.embed("hang", "hang"))
     await services.engine.hangs.wait()
     asking.cancel()
@@ -213,21 +164,21 @@ async def test_who_leaves_takes_all_texts_along() -> None:
 
 @pytest.mark.contract("embed.not-embedder")
 async def test_a_chat_model_gives_no_vectors() -> None:
-    services = FakeServices(replace(MODEL, capabilities=("completion",)))
+    services = EmbeddingServices(replace(MODEL, capabilities=("completion",)))
     with pytest.raises(errors.EmbeddingsUnsupported, match="Start it with `--embeddings`"):
         await services.embed("a")
     assert services.leased == []
 
 
-async def test_a_model_that_does_both_is_loaded_for_what_is_asked() -> None:
-    services = FakeServices(replace(MODEL, capabilities=("completion", "embedding")))
+async def test_a_model_that_chats_and_embeds_is_loaded_for_the_requested_use() -> None:
+    services = EmbeddingServices(replace(MODEL, capabilities=("completion", "embedding")))
     await services.embed("a")
-    await services.generation.load("minilm")
+    await services.generation.load(core.LoadRequest(model=services.model))
     assert [spec.embeds for spec, _ in services.leased] == [True, False]
 
 
 async def test_to_load_an_embedder_is_to_load_it_for_vectors() -> None:
-    services = FakeServices()
-    await services.generation.load("minilm")
+    services = EmbeddingServices()
+    await services.generation.load(core.LoadRequest(model=services.model))
     [(spec, _)] = services.leased
     assert spec.embeds

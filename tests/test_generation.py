@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from specd import core, errors
+from specd.errors import GoTemplateError
 from specd.generation import Generation
-from specd.go_template import GoTemplateError
-from specd.scheduler import Lease
 from specd.settings import Settings
+from tests.fakes.in_process_engine import DRAFTER, FakeEngine, FakeServices
 
-MODEL = core.ModelRef(
+MODEL = core.LocalModel(
     name="tiny:latest",
     full_name="registry.ollama.ai/library/tiny:latest",
     digest="0" * 64,
@@ -28,7 +28,6 @@ MODEL = core.ModelRef(
     bos_token="<s>",
     capabilities=("completion", "tools", "thinking"),
 )
-DRAFTER = core.Drafter(name="tinier", weights=Path("/m/tinier.gguf"), source="user")
 DONE = core.Done(
     reason=core.StopReason.STOP,
     usage=core.Usage(n_prompt=3, n_generated=2, generate_ns=1_000_000_000),
@@ -41,28 +40,16 @@ ALTERNATING = (
 )
 
 
-class FakeEngine:
-    """Says what it was given; a token is a word."""
+class WordEngine(FakeEngine):
+    """Says its events to every request; a token is a word."""
 
     def __init__(self, *events: core.Event) -> None:
         self.events = events
         self.asked: list[core.EngineRequest] = []
         self.n_tokenized = 0
+        self.tokenized: dict[int, str] = {}  # the last text of each length
         self.dies = 0
         self.closed = False
-
-    async def ready(self) -> core.EngineFacts:
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        raise NotImplementedError
-
-    async def ended(self) -> None:
-        pass
-
-    @property
-    def is_stuck(self) -> bool:
-        raise NotImplementedError
 
     async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
         self.asked.append(request)
@@ -78,34 +65,38 @@ class FakeEngine:
             self.dies -= 1
             raise errors.EngineCrashed("gone")
         counts = (500 if isinstance(p, core.Image) else len(p.split()) for p in pieces)
-        return list(range(sum(counts)))
+        tokens = list(range(n := sum(counts)))
+        if all(isinstance(piece, str) for piece in pieces):
+            self.tokenized[n] = "".join(map(str, pieces))
+        return tokens
+
+    def text_of(self, request: core.EngineRequest) -> core.EngineRequest:
+        """Return the request with its text, if its prompt is the tokens of one."""
+        prompt = request.prompt
+        if prompt and all(isinstance(piece, int) for piece in prompt):
+            return replace(request, prompt=(self.tokenized[len(prompt)],))
+        return request
 
     async def detokenize(self, tokens: Sequence[int]) -> str:
         return "".join(f"<{token}>" for token in tokens)
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
-        raise NotImplementedError
 
+class ChatServices(FakeServices):
+    """A generation over one model, one pair and one engine that says `events`."""
 
-class FakeServices:
-    """The rooms behind a generation: one model, one pair, one engine."""
+    engine: WordEngine
 
     def __init__(
         self, *events: core.Event, model: core.ModelRef = MODEL, n_ctx: int = 4096
     ) -> None:
-        self.model = model
-        self.engine = FakeEngine(*(events or (core.Token(text="hi"), DONE)))
         memory = core.ModelMemory(device="CPU", total_bytes=1, vram_bytes=0)
-        self.facts = core.EngineFacts(
+        facts = core.EngineFacts(
             n_ctx=n_ctx, n_ctx_train=0, n_vocab=9, target=memory, drafter=memory
         )
-        self.drafter: str | None = str(DRAFTER.weights)
-        self.found = core.Pair(target=model, drafter=DRAFTER)
+        engine = WordEngine(*(events or (core.Token(text="hi"), DONE)))
+        super().__init__(model, engine, facts, str(DRAFTER.weights))
         self.paired: list[core.Pair] = []
         self.answered: list[tuple[core.Pair, str | None]] = []
-        self.leased: list[tuple[core.EngineSpec, float | None]] = []
-        self.n_released = 0
-        self.unloaded: list[core.ModelRef] = []
         ticks = iter(range(1000))
         self.generation = Generation(
             self,
@@ -118,45 +109,17 @@ class FakeServices:
             on_answered=lambda *answered: self.answered.append(answered),
         )
 
-    def resolve(self, name: str) -> core.ModelRef:
-        if name != "tiny":
-            raise errors.ModelNotFound(name)
-        return self.model
-
-    def version(self, name: str) -> object:
-        return self.model
-
-    def pair(self, target: core.ModelRef) -> core.Pair:
-        return self.found
-
-    @asynccontextmanager
-    async def lease(
-        self,
-        spec: core.EngineSpec,
-        model: core.ModelRef,
-        pair: core.Pair,
-        keep_alive_s: float | None = None,
-    ) -> AsyncIterator[Lease]:
-        self.leased.append((spec, keep_alive_s))
-        try:
-            yield Lease(self.facts, self.engine, drafter=self.drafter)
-        finally:
-            self.n_released += 1
-
-    def unload(self, model: core.ModelRef) -> None:
-        self.unloaded.append(model)
-
     async def ask(
         self, prompt: core.ChatPrompt | core.TextPrompt, **fields: Any
     ) -> list[core.Delta | core.Done]:
-        request = core.GenerateRequest(model="tiny", prompt=prompt, **fields)
+        request = core.GenerateRequest(model=self.model, prompt=prompt, **fields)
         return [part async for part in self.generation.generate(request)]
 
     async def asked(
         self, prompt: core.ChatPrompt | core.TextPrompt, **fields: Any
     ) -> core.EngineRequest:
         await self.ask(prompt, **fields)
-        return self.engine.asked[-1]
+        return self.engine.text_of(self.engine.asked[-1])
 
 
 def chat(*contents: str, roles: str = "user assistant") -> core.ChatPrompt:
@@ -171,15 +134,15 @@ def chat(*contents: str, roles: str = "user assistant") -> core.ChatPrompt:
 
 @pytest.mark.contract("answer.load-duration")
 async def test_an_answer_is_deltas_and_one_done_with_the_time_until_the_lease() -> None:
-    services = FakeServices(core.Token(text="a"), core.Token(text="b"), DONE)
+    services = ChatServices(core.Token(text="a"), core.Token(text="b"), DONE)
     *deltas, done = await services.ask(chat("hello"))
     assert deltas == [core.Delta(content="a"), core.Delta(content="b")]
     assert done == replace(DONE, load_ns=1_000_000_000)
     assert services.n_released == 1
 
 
-async def test_whole_answers_are_told_of_with_the_drafter_that_was_loaded() -> None:
-    services = FakeServices()
+async def test_on_answered_gets_the_loaded_drafter_for_whole_answers_only() -> None:
+    services = ChatServices()
     services.drafter = "/m/other.gguf"
     await services.ask(chat("hello"))
     assert services.answered == [(services.found, "/m/other.gguf")]
@@ -198,7 +161,7 @@ async def test_whole_answers_are_told_of_with_the_drafter_that_was_loaded() -> N
 
 async def test_the_pair_and_the_options_decide_how_the_engine_loads() -> None:
     model = replace(MODEL, parameters={"num_ctx": 512, "num_gpu": 3})
-    services = FakeServices(model=model)
+    services = ChatServices(model=model)
     await services.ask(chat("hello"), options={"num_gpu": 5, "num_thread": 2}, keep_alive_s=9.0)
     [(spec, keep_alive_s)] = services.leased
     assert (spec.weights, spec.drafter) == ("/m/tiny.gguf", "/m/tinier.gguf")
@@ -208,7 +171,7 @@ async def test_the_pair_and_the_options_decide_how_the_engine_loads() -> None:
 
 @pytest.mark.contract("options.runner")
 async def test_every_runner_option_reaches_the_engine() -> None:
-    services = FakeServices()
+    services = ChatServices()
     options = {"num_batch": 64, "num_gpu": 5, "main_gpu": 1, "num_thread": 2, "use_mmap": False}
     await services.ask(chat("hello"), options=options)
     [(spec, _)] = services.leased
@@ -229,7 +192,7 @@ async def test_every_runner_option_reaches_the_engine() -> None:
 async def test_layers_and_gpus_are_as_many_as_there_can_be(
     asked: dict[str, Any], n_gpu_layers: int, main_gpu: int | None
 ) -> None:
-    services = FakeServices()
+    services = ChatServices()
     await services.ask(chat("hello"), options=asked)
     [(spec, _)] = services.leased
     assert (spec.n_gpu_layers, spec.main_gpu) == (n_gpu_layers, main_gpu)
@@ -238,39 +201,39 @@ async def test_layers_and_gpus_are_as_many_as_there_can_be(
 @pytest.mark.contract("options.runner")
 async def test_a_gpu_of_a_number_that_none_has_is_refused() -> None:
     with pytest.raises(errors.InvalidOption, match='"main_gpu" must be the number of a GPU'):
-        await FakeServices().ask(chat("hello"), options={"main_gpu": 1e20})
+        await ChatServices().ask(chat("hello"), options={"main_gpu": 1e20})
 
 
 @pytest.mark.contract("options.sampling")
-async def test_what_is_kept_reaches_the_context() -> None:
-    assert (await FakeServices().asked(chat("x"), options={"num_keep": 9})).n_keep == 9
+async def test_num_keep_reaches_the_engine() -> None:
+    assert (await ChatServices().asked(chat("x"), options={"num_keep": 9})).n_keep == 9
 
 
 async def test_a_random_seed_and_a_given_one() -> None:
-    assert (await FakeServices().asked(chat("x"))).sampling.seed == 77
-    assert (await FakeServices().asked(chat("x"), options={"seed": 0})).sampling.seed == 0
+    assert (await ChatServices().asked(chat("x"))).sampling.seed == 77
+    assert (await ChatServices().asked(chat("x"), options={"seed": 0})).sampling.seed == 0
 
 
 @pytest.mark.contract("generate.num-predict", "answer.repeats")
 @pytest.mark.parametrize("wanted, given", [(-1, 40960), (50000, 40960), (7, 7), (0, 0)])
 async def test_no_answer_is_longer_than_ten_contexts(wanted: int, given: int) -> None:
     assert (
-        await FakeServices().asked(chat("x"), options={"num_predict": wanted})
+        await ChatServices().asked(chat("x"), options={"num_predict": wanted})
     ).n_predict == given
 
 
 @pytest.mark.contract("options.draft")
 async def test_the_draft_length_is_the_requests_own() -> None:
-    asked = await FakeServices().asked(chat("x"), options={"draft_num_predict": 0})
+    asked = await ChatServices().asked(chat("x"), options={"draft_num_predict": 0})
     assert asked.n_draft_max == 0
-    assert (await FakeServices().asked(chat("x"))).n_draft_max is None
+    assert (await ChatServices().asked(chat("x"))).n_draft_max is None
 
 
 @pytest.mark.contract("shift.deepseek2")
-async def test_shift_is_on_unless_said_or_impossible() -> None:
-    assert (await FakeServices().asked(chat("x"))).shift
-    assert not (await FakeServices().asked(chat("x"), shift=False)).shift
-    services = FakeServices(model=replace(MODEL, architecture="deepseek2"))
+async def test_shift_is_on_unless_disabled_or_impossible() -> None:
+    assert (await ChatServices().asked(chat("x"))).shift
+    assert not (await ChatServices().asked(chat("x"), shift=False)).shift
+    services = ChatServices(model=replace(MODEL, architecture="deepseek2"))
     assert not (await services.asked(chat("x"))).shift
 
 
@@ -278,13 +241,13 @@ async def test_shift_is_on_unless_said_or_impossible() -> None:
 
 
 async def test_a_chat_is_rendered_with_its_own_bos() -> None:
-    asked = await FakeServices().asked(chat("hello"))
+    asked = await ChatServices().asked(chat("hello"))
     assert asked.prompt == ("<s>[user]hello[assistant]",)
     assert not asked.add_bos
 
 
 async def test_without_bos_in_the_template_the_vocabularys_rule_holds() -> None:
-    services = FakeServices(model=replace(MODEL, chat_template="{{ messages[0].content }}"))
+    services = ChatServices(model=replace(MODEL, chat_template="{{ messages[0].content }}"))
     asked = await services.asked(chat("hello"))
     assert (asked.prompt, asked.add_bos) == (("hello",), True)
 
@@ -293,24 +256,24 @@ async def test_without_bos_in_the_template_the_vocabularys_rule_holds() -> None:
 async def test_the_modelfiles_turns_come_first_and_its_system_only_where_there_is_none() -> None:
     history = (core.Message(role="user", content="q"), core.Message(role="assistant", content="a"))
     model = replace(MODEL, system="be kind", messages=history)
-    asked = await FakeServices(model=model).asked(chat("hello"))
+    asked = await ChatServices(model=model).asked(chat("hello"))
     assert asked.prompt == ("<s>[system]be kind[user]q[assistant]a[user]hello[assistant]",)
-    asked = await FakeServices(model=model).asked(chat("be short", "hello", roles="system user"))
+    asked = await ChatServices(model=model).asked(chat("be short", "hello", roles="system user"))
     assert asked.prompt == ("<s>[user]q[assistant]a[system]be short[user]hello[assistant]",)
 
 
 async def test_a_text_is_one_user_turn() -> None:
     model = replace(MODEL, system="be kind")
-    asked = await FakeServices(model=model).asked(core.TextPrompt(text="hello"))
+    asked = await ChatServices(model=model).asked(core.TextPrompt(text="hello"))
     assert asked.prompt == ("<s>[system]be kind[user]hello[assistant]",)
-    asked = await FakeServices(model=model).asked(core.TextPrompt(text="hello", system="be short"))
+    asked = await ChatServices(model=model).asked(core.TextPrompt(text="hello", system="be short"))
     assert asked.prompt == ("<s>[system]be short[user]hello[assistant]",)
 
 
 @pytest.mark.contract("generate.no-template", "generate.raw")
 async def test_raw_text_and_text_for_a_model_without_a_template_stay_bare() -> None:
-    assert (await FakeServices().asked(core.TextPrompt(text="x", raw=True))).prompt == ("x",)
-    services = FakeServices(model=replace(MODEL, chat_template=None))
+    assert (await ChatServices().asked(core.TextPrompt(text="x", raw=True))).prompt == ("x",)
+    services = ChatServices(model=replace(MODEL, chat_template=None))
     asked = await services.asked(core.TextPrompt(text="x"))
     assert (asked.prompt, asked.add_bos) == (("x",), True)
 
@@ -318,7 +281,7 @@ async def test_raw_text_and_text_for_a_model_without_a_template_stay_bare() -> N
 @pytest.mark.contract("generate.context", "generate.system")
 async def test_an_earlier_context_comes_before_the_text_and_replaces_the_modelfiles_turns() -> None:
     model = replace(MODEL, messages=(core.Message(role="user", content="q"),))
-    asked = await FakeServices(model=model).asked(core.TextPrompt(text="x", context=(1, 5)))
+    asked = await ChatServices(model=model).asked(core.TextPrompt(text="x", context=(1, 5)))
     assert asked.prompt == (1, 5, "[user]x[assistant]")
     assert not asked.add_bos
 
@@ -326,15 +289,15 @@ async def test_an_earlier_context_comes_before_the_text_and_replaces_the_modelfi
 async def test_a_go_template_renders_chats_and_its_errors_are_the_answer() -> None:
     by_go = replace(MODEL, go_template="{{ .System }}>{{ .Prompt }}<{{ .Response }}|")
     by_go = replace(by_go, system="S", templating=core.Templating.GO)
-    assert (await FakeServices(model=by_go).asked(chat("x", "y", "z"))).prompt == ("S>x<y|>z<",)
+    assert (await ChatServices(model=by_go).asked(chat("x", "y", "z"))).prompt == ("S>x<y|>z<",)
     damaged = replace(by_go, go_template="{{ .System")
     with pytest.raises(GoTemplateError, match=r"^template: :1: unclosed action$"):
-        await FakeServices(model=damaged).ask(chat("x"))
+        await ChatServices(model=damaged).ask(chat("x"))
 
 
 async def test_render_shows_the_prompt() -> None:
-    request = core.GenerateRequest(model="tiny", prompt=chat("hello"))
-    assert await FakeServices().generation.render(request) == "<s>[user]hello[assistant]"
+    request = core.GenerateRequest(model=MODEL, prompt=chat("hello"))
+    assert await ChatServices().generation.render(request) == "<s>[user]hello[assistant]"
 
 
 # --------------------------------------------------------------------------- too long
@@ -345,26 +308,26 @@ SPACED = replace(MODEL, chat_template="{% for m in messages %}{{ m.content }} {%
 
 @pytest.mark.contract("truncate.chat")
 async def test_a_long_chat_loses_the_fewest_oldest_turns() -> None:
-    services = FakeServices(model=replace(SPACED, system="system"), n_ctx=4)
+    services = ChatServices(model=replace(SPACED, system="system"), n_ctx=4)
     asked = await services.asked(chat("one", "two", "three", "four", "five"))
     assert asked.prompt == ("system three four five ",)
 
 
 @pytest.mark.contract("truncate.chat")
 async def test_the_last_turn_and_the_system_stay_even_if_they_do_not_fit() -> None:
-    services = FakeServices(model=replace(SPACED, system="system"), n_ctx=1)
+    services = ChatServices(model=replace(SPACED, system="system"), n_ctx=1)
     assert (await services.asked(chat("one", "two", "three"))).prompt == ("system three ",)
 
 
 async def test_a_template_that_wants_a_user_first_loses_one_turn_more() -> None:
-    services = FakeServices(model=replace(MODEL, chat_template=ALTERNATING), n_ctx=4)
+    services = ChatServices(model=replace(MODEL, chat_template=ALTERNATING), n_ctx=4)
     asked = await services.asked(chat("one", "two", "three", "four", "five"))
     assert asked.prompt == ("three four five ",)
 
 
 @pytest.mark.contract("truncate.chat")
 async def test_an_agent_never_forgets_what_it_was_asked() -> None:
-    services = FakeServices(model=SPACED, n_ctx=4)
+    services = ChatServices(model=SPACED, n_ctx=4)
     turns = [core.Message(role="user", content="old"), core.Message(role="user", content="asked")]
     for i in range(40):
         turns.append(core.Message(role="assistant", content=f"call{i}"))
@@ -375,20 +338,39 @@ async def test_an_agent_never_forgets_what_it_was_asked() -> None:
 
 async def test_a_template_that_refuses_whatever_is_left_is_asked_a_few_times_alone() -> None:
     refusing = "{{ raise_exception('no') }}"
-    services = FakeServices(model=replace(MODEL, chat_template=refusing), n_ctx=4)
+    services = ChatServices(model=replace(MODEL, chat_template=refusing), n_ctx=4)
     with pytest.raises(errors.InvalidRequest, match="no"):
         await services.asked(chat(*map(str, range(2001))))
 
 
 @pytest.mark.contract("truncate.off")
 async def test_nothing_is_cut_where_the_caller_forbids_it() -> None:
-    services = FakeServices(model=SPACED, n_ctx=2)
+    services = ChatServices(model=SPACED, n_ctx=2)
     asked = await services.asked(chat("one", "two", "three"), truncate=False)
     assert (asked.prompt, asked.truncate) == (("one two three ",), False)
 
 
+async def test_a_prompt_that_was_counted_is_submitted_as_its_tokens() -> None:
+    services = ChatServices(model=SPACED, n_ctx=4)
+    await services.ask(chat("one", "two", "three"))
+    [request] = services.engine.asked
+    assert (request.prompt, request.add_bos) == ((0, 1, 2), False)
+
+
+async def test_an_engine_without_a_last_event_is_an_error() -> None:
+    with pytest.raises(errors.EngineError, match="unexpectedly stopped"):
+        await ChatServices(core.Token(text="a")).ask(chat("x"))
+
+
+async def test_the_last_event_comes_when_the_lease_is_over() -> None:
+    services = ChatServices()
+    request = core.GenerateRequest(model=MODEL, prompt=chat("x"))
+    async for event in services.generation.generate(request):
+        assert services.n_released == isinstance(event, core.Done)
+
+
 async def test_a_chat_shorter_than_the_context_in_bytes_is_not_counted() -> None:
-    services = FakeServices()
+    services = ChatServices()
     await services.ask(chat("one", "two", "three"))
     assert services.engine.n_tokenized == 0
 
@@ -402,26 +384,26 @@ async def test_a_chat_shorter_than_the_context_in_bytes_is_not_counted() -> None
 async def test_a_request_has_the_context_that_it_asked_for_and_no_more_than_there_is(
     asked: int, granted: int
 ) -> None:
-    request = await FakeServices(n_ctx=4096).asked(chat("x"), options={"num_ctx": asked})
+    request = await ChatServices(n_ctx=4096).asked(chat("x"), options={"num_ctx": asked})
     assert request.n_ctx == granted
     assert request.n_predict == 10 * granted
 
 
 async def test_the_modelfiles_context_counts_where_the_request_names_none() -> None:
-    services = FakeServices(model=replace(MODEL, parameters={"num_ctx": 512}))
+    services = ChatServices(model=replace(MODEL, parameters={"num_ctx": 512}))
     assert (await services.asked(chat("x"))).n_ctx == 512
     assert (await services.asked(chat("x"), options={"num_ctx": 1024})).n_ctx == 1024
 
 
 async def test_a_model_that_sees_is_never_given_less_than_an_image_may_need() -> None:
-    services = FakeServices(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
+    services = ChatServices(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
     assert (await services.asked(chat("x"), options={"num_ctx": 512})).n_ctx == 2048
 
 
 @pytest.mark.contract("truncate.chat")
 async def test_a_chat_is_cut_to_the_context_that_was_asked_for() -> None:
     words = chat("one", "two", "three", "four", "five")
-    cut, whole = (FakeServices(model=SPACED, n_ctx=6) for _ in range(2))
+    cut, whole = (ChatServices(model=SPACED, n_ctx=6) for _ in range(2))
     assert (await cut.asked(words, options={"num_ctx": 4})).prompt == ("two three four five ",)
     assert (await whole.asked(words)).prompt == ("one two three four five ",)
 
@@ -435,26 +417,26 @@ def thought(parts: list[core.Delta | core.Done]) -> tuple[str, str]:
 
 
 @pytest.mark.contract("think.apart")
-async def test_thinking_is_parted_from_the_answer() -> None:
+async def test_thinking_is_separated_from_the_answer() -> None:
     tokens = [core.Token(text=text) for text in ("<thi", "nk>hm", "m</think>", "yes")]
-    assert thought(await FakeServices(*tokens, DONE).ask(chat("x"))) == ("hmm", "yes")
+    assert thought(await ChatServices(*tokens, DONE).ask(chat("x"))) == ("hmm", "yes")
 
 
 async def test_a_model_that_thinks_unasked_does_so_apart_and_others_say_what_they_say() -> None:
     tokens: list[core.Event] = [core.Token(text="<think>a</think>b"), DONE]
-    assert thought(await FakeServices(*tokens).ask(chat("x"), think=False)) == ("a", "b")
-    assert thought(await FakeServices(*tokens).ask(core.TextPrompt(text="x", raw=True)))[0] == ""
-    services = FakeServices(*tokens, model=replace(MODEL, capabilities=("completion",)))
+    assert thought(await ChatServices(*tokens).ask(chat("x"), think=False)) == ("a", "b")
+    assert thought(await ChatServices(*tokens).ask(core.TextPrompt(text="x", raw=True)))[0] == ""
+    services = ChatServices(*tokens, model=replace(MODEL, capabilities=("completion",)))
     assert thought(await services.ask(chat("x")))[0] == ""
 
 
-async def test_what_the_parser_held_back_is_not_lost() -> None:
-    assert thought(await FakeServices(core.Token(text="<thi"), DONE).ask(chat("x"))) == ("", "<thi")
+async def test_text_that_the_parser_held_back_is_returned_at_the_end() -> None:
+    assert thought(await ChatServices(core.Token(text="<thi"), DONE).ask(chat("x"))) == ("", "<thi")
 
 
 async def test_logprobs_go_with_their_token() -> None:
     logprobs = (core.TokenLogprob(token="a", bytes=(97,), logprob=-1.0),)
-    parts = await FakeServices(core.Token(text="a", logprobs=logprobs), DONE).ask(chat("x"))
+    parts = await ChatServices(core.Token(text="a", logprobs=logprobs), DONE).ask(chat("x"))
     assert parts[0] == core.Delta(content="a", logprobs=logprobs)
 
 
@@ -474,16 +456,16 @@ async def test_logprobs_go_with_their_token() -> None:
 async def test_each_failure_is_an_error_by_name(
     kind: core.FailureKind, error: type[errors.SpecdError]
 ) -> None:
-    services = FakeServices(core.Failed(kind=kind, message="why", n_prompt=9, n_ctx=8))
+    services = ChatServices(core.Failed(kind=kind, message="why", n_prompt=9, n_ctx=8))
     with pytest.raises(error) as raised:
         await services.ask(chat("x"))
     assert type(raised.value) is error
     # An engine that dies before it says anything is given a second chance, and no third.
-    assert services.n_released == (2 if kind is core.FailureKind.CRASHED else 1)
+    assert services.n_reloads == (kind is core.FailureKind.CRASHED)
 
 
 async def test_an_engine_that_dies_in_mid_answer_is_not_asked_again() -> None:
-    services = FakeServices(
+    services = ChatServices(
         core.Token(text="a"), core.Failed(kind=core.FailureKind.CRASHED, message="x")
     )
     with pytest.raises(errors.EngineCrashed):
@@ -491,10 +473,10 @@ async def test_an_engine_that_dies_in_mid_answer_is_not_asked_again() -> None:
     assert services.n_released == 1
 
 
-async def test_an_answer_speaks_of_its_own_pair() -> None:
+async def test_an_answers_statistics_name_its_own_pair() -> None:
     """Two models over the same weights share an engine that knows only the first one's pair."""
     stats = core.SpeculationStats(drafter="another's", pair_source="registry")
-    [_, done] = await FakeServices(core.Token(text="a"), replace(DONE, speculation=stats)).ask(
+    [_, done] = await ChatServices(core.Token(text="a"), replace(DONE, speculation=stats)).ask(
         chat("x")
     )
     assert isinstance(done, core.Done)
@@ -502,7 +484,7 @@ async def test_an_answer_speaks_of_its_own_pair() -> None:
     assert done.speculation.pair_source == DRAFTER.source
 
 
-async def stats_of(services: FakeServices, stats: core.SpeculationStats) -> core.SpeculationStats:
+async def stats_of(services: ChatServices, stats: core.SpeculationStats) -> core.SpeculationStats:
     services.engine.events = (replace(DONE, speculation=stats),)
     done = (await services.ask(chat("x")))[-1]
     assert isinstance(done, core.Done)
@@ -511,7 +493,7 @@ async def stats_of(services: FakeServices, stats: core.SpeculationStats) -> core
 
 async def test_of_another_pair_only_what_is_true_of_the_engine_is_said() -> None:
     stats = core.SpeculationStats(drafter="another's", pair_source="registry")
-    services = FakeServices()
+    services = ChatServices()
     services.drafter = "/m/another.gguf"
     assert await stats_of(services, stats) == stats
     # It was there when the engine was loaded, and has been deleted since.
@@ -535,10 +517,10 @@ LOOKED_UP = core.SpeculationStats(
         (None, "drafter_not_found", "None.", "tinier drafts from the next load of tiny:latest."),
     ],
 )
-async def test_a_missing_drafter_is_told_in_the_words_of_the_load(
+async def test_a_missing_drafter_is_reported_with_the_reason_of_the_load(
     drafter: str | None, reason: str, detail: str, said: str
 ) -> None:
-    services = FakeServices()
+    services = ChatServices()
     services.drafter = drafter
     services.facts = replace(
         services.facts, drafter=None, no_pair_reason=reason, no_pair_detail=detail
@@ -553,7 +535,7 @@ async def test_a_missing_drafter_is_told_in_the_words_of_the_load(
 
 async def test_lookup_that_was_parked_by_measurement_keeps_its_own_reason() -> None:
     parked = replace(LOOKED_UP, state=core.SpeculationState.PARKED)
-    services = FakeServices()
+    services = ChatServices()
     services.drafter = "/m/tinier.gguf"
     services.facts = replace(services.facts, drafter=None, no_pair_reason="drafter_load_failed")
     assert (await stats_of(services, parked)).reason == "low_acceptance"
@@ -562,8 +544,8 @@ async def test_lookup_that_was_parked_by_measurement_keeps_its_own_reason() -> N
     assert (said.reason, said.detail) == ("low_acceptance", "None.")
 
 
-async def test_the_pair_is_told_once_its_model_is_loaded() -> None:
-    services = FakeServices()
+async def test_on_leased_gets_the_pair_once_its_model_is_loaded() -> None:
+    services = ChatServices()
     services.found = core.Pair(
         target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.", pull=("a",)
     )
@@ -576,9 +558,9 @@ async def test_the_pair_is_told_once_its_model_is_loaded() -> None:
     assert services.paired == [services.found]
 
 
-async def test_a_caller_who_leaves_frees_slot_and_lease_at_once() -> None:
-    services = FakeServices(core.Token(text="a"), core.Token(text="b"), DONE)
-    request = core.GenerateRequest(model="tiny", prompt=chat("x"))
+async def test_a_cancelled_request_frees_slot_and_lease_at_once() -> None:
+    services = ChatServices(core.Token(text="a"), core.Token(text="b"), DONE)
+    request = core.GenerateRequest(model=MODEL, prompt=chat("x"))
     async with aclosing(services.generation.generate(request)) as parts:
         await anext(parts)
     assert services.engine.closed
@@ -586,37 +568,25 @@ async def test_a_caller_who_leaves_frees_slot_and_lease_at_once() -> None:
 
 
 async def test_load_and_unload_by_name() -> None:
-    services = FakeServices()
-    await services.generation.load("tiny", {"num_ctx": 8}, 5.0)
+    services = ChatServices()
+    await services.generation.load(
+        core.LoadRequest(model=MODEL, options={"num_ctx": 8}, keep_alive_s=5.0)
+    )
     assert [(spec.n_ctx, keep) for spec, keep in services.leased] == [(8, 5.0)]
     assert services.n_released == 1
-    await services.generation.unload("tiny")
+    await services.generation.unload(MODEL)
     assert services.unloaded == [MODEL]
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda g: g.load("other"),
-        lambda g: g.unload("other"),
-        lambda g: anext(g.generate(core.GenerateRequest(model="other", prompt=chat("x")))),
-        lambda g: g.render(core.GenerateRequest(model="other", prompt=chat("x"))),
-    ],
-)
-async def test_an_unknown_model_is_named(act: Callable[[Generation], Any]) -> None:
-    with pytest.raises(errors.ModelNotFound, match="model 'other' not found"):
-        await act(FakeServices().generation)
 
 
 async def test_options_that_cannot_be_used_are_named() -> None:
     with pytest.raises(errors.InvalidOption, match="num_batch"):
-        await FakeServices().ask(chat("x"), options={"num_batch": 0})
+        await ChatServices().ask(chat("x"), options={"num_batch": 0})
 
 
-async def test_where_to_trace_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_trace_folder_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECD_TRACE_DIR", "/var/traces")
-    services = FakeServices()
-    await services.generation.load("tiny")
+    services = ChatServices()
+    await services.generation.load(core.LoadRequest(model=MODEL))
     [(spec, _)] = services.leased
     assert spec.trace_dir == "/var/traces"
 
@@ -625,9 +595,9 @@ async def test_where_to_trace_reaches_the_engine(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_prompts_tokens_are_counted_whole_with_its_images() -> None:
-    services = FakeServices(n_ctx=4)
+    services = ChatServices(n_ctx=4)
     turn = core.Message(role="user", content=" a b c d e f ", images=(b"1", b"2"))
-    request = core.GenerateRequest(model="tiny", prompt=core.ChatPrompt(messages=(turn,)))
+    request = core.GenerateRequest(model=MODEL, prompt=core.ChatPrompt(messages=(turn,)))
     # "<s>[user]" before the images, the words and "[assistant]" after them.
     assert await services.generation.count_tokens(request) == 1 + 2 * 500 + 7
     assert services.engine.asked == []
@@ -635,7 +605,7 @@ async def test_a_prompts_tokens_are_counted_whole_with_its_images() -> None:
 
 
 async def test_images_stand_where_their_turns_are() -> None:
-    services = FakeServices()
+    services = ChatServices()
     turns = (
         core.Message(role="user", content="what is", images=(b"1", b"2")),
         core.Message(role="assistant", content="a cat"),
@@ -653,7 +623,7 @@ async def test_images_stand_where_their_turns_are() -> None:
 
 async def test_a_template_may_show_an_image_twice_or_not_at_all() -> None:
     template = "{{ messages[0].content }}{{ messages[0].content }}{{ messages[2].content }}"
-    services = FakeServices(model=replace(MODEL, chat_template=template))
+    services = ChatServices(model=replace(MODEL, chat_template=template))
     turns = tuple(core.Message(role="user", images=(b"%d" % i,)) for i in range(3))
     asked = await services.asked(core.ChatPrompt(messages=turns))
     shown = [piece.data for piece in asked.prompt if isinstance(piece, core.Image)]
@@ -662,20 +632,20 @@ async def test_a_template_may_show_an_image_twice_or_not_at_all() -> None:
 
 async def test_a_rendered_prompt_names_its_images() -> None:
     turn = core.Message(role="user", content="what is", images=(b"1", b"2"))
-    request = core.GenerateRequest(model="tiny", prompt=core.ChatPrompt(messages=(turn,)))
-    assert "[img-0][img-1]what is" in await FakeServices().generation.render(request)
+    request = core.GenerateRequest(model=MODEL, prompt=core.ChatPrompt(messages=(turn,)))
+    assert "[img-0][img-1]what is" in await ChatServices().generation.render(request)
 
 
 @pytest.mark.contract("render-only")
 async def test_a_rendered_prompt_begins_with_the_text_of_its_context() -> None:
     prompt = core.TextPrompt(text="hello", context=(7, 8))
-    request = core.GenerateRequest(model="tiny", prompt=prompt)
-    assert await FakeServices().generation.render(request) == "<7><8>[user]hello[assistant]"
+    request = core.GenerateRequest(model=MODEL, prompt=prompt)
+    assert await ChatServices().generation.render(request) == "<7><8>[user]hello[assistant]"
 
 
 async def test_a_chat_is_cut_by_what_its_images_take() -> None:
     """An image is 500 tokens to this engine: two of them do not fit."""
-    services = FakeServices(n_ctx=800)
+    services = ChatServices(n_ctx=800)
     turns = [core.Message(role="user", content=f"{i}", images=(b"%d" % i,)) for i in range(3)]
     asked = await services.asked(core.ChatPrompt(messages=tuple(turns)))
     assert [piece.data for piece in asked.prompt if isinstance(piece, core.Image)] == [b"2"]
@@ -683,17 +653,17 @@ async def test_a_chat_is_cut_by_what_its_images_take() -> None:
 
 @pytest.mark.parametrize("n_ctx, loaded", [(512, 2048), (0, 0), (8192, 8192)])
 async def test_a_model_with_a_projector_has_room_for_an_image(n_ctx: int, loaded: int) -> None:
-    services = FakeServices(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
+    services = ChatServices(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
     await services.ask(chat("a"), options={"num_ctx": n_ctx})
     assert services.leased[0][0].n_ctx == loaded
 
 
 async def test_an_engine_that_dies_before_it_counted_is_asked_once_more() -> None:
-    services = FakeServices()
-    request = core.GenerateRequest(model="tiny", prompt=chat("a b"))
+    services = ChatServices()
+    request = core.GenerateRequest(model=MODEL, prompt=chat("a b"))
     services.engine.dies = 1
     assert await services.generation.count_tokens(request) == 2
     services.engine.dies = 2
     with pytest.raises(errors.EngineCrashed):
         await services.generation.count_tokens(request)
-    assert services.n_released == 4
+    assert (services.n_reloads, services.n_released) == (2, 2)

@@ -44,19 +44,19 @@ def test_values_as_go_writes_them(value: object, text: str) -> None:
     assert go_json(value) == text.encode() + b"\n"
 
 
-def test_maps_are_sorted_where_go_has_maps() -> None:
+def test_maps_are_sorted_on_request() -> None:
     value = {"b": {"d": 1, "c": 2}, "a": True}
     assert go_json(value) == b'{"b":{"d":1,"c":2},"a":true}\n'
     assert go_json(value, sort=True) == b'{"a":true,"b":{"c":2,"d":1}}\n'
 
 
 @given(VALUES)
-def test_it_says_what_was_given(value: object) -> None:
+def test_the_json_has_the_same_value(value: object) -> None:
     assert json.loads(go_json(value), parse_int=float) == value
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan, b"bytes", {"a": {1}}])
-def test_what_json_has_no_word_for(value: object) -> None:
+def test_values_without_json_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="JSON has no"):
         go_json(value)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts.settings_docs import OF_OTHERS
 from specd.ignored_variables import IGNORED_VARIABLES
 from specd.settings import Settings, find_ineffective, variable_of
 from tests.daemon_process import FAKE_ENGINE, running
+from tools.settings_docs import OF_OTHERS
 
 #: Contract 9.
 OLLAMAS = """
@@ -26,7 +26,7 @@ HSA_OVERRIDE_GFX_VERSION HTTP_PROXY HTTPS_PROXY NO_PROXY
 
 
 @pytest.mark.contract("env.known")
-def test_each_variable_is_known_in_one_way() -> None:
+def test_each_variable_is_either_a_setting_or_ignored() -> None:
     read = [variable_of(field) for field in Settings.model_fields.values()]
     others = [name for names in OF_OTHERS for name in names.split(", ")]
     known = [*read, *others, *IGNORED_VARIABLES]
@@ -35,7 +35,7 @@ def test_each_variable_is_known_in_one_way() -> None:
 
 
 @pytest.mark.contract("env.known")
-def test_those_that_are_set_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ignored_variables_that_are_set_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in IGNORED_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     assert find_ineffective() == {}
@@ -45,7 +45,7 @@ def test_those_that_are_set_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.contract("env.known")
-async def test_the_daemon_names_them_once_when_it_starts(tmp_path: Path) -> None:
+async def test_the_daemon_logs_ignored_variables_once(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         async with running(
             tmp_path, engine=FAKE_ENGINE, log=log.fileno(), OLLAMA_VULKAN="1"

@@ -1,4 +1,4 @@
-"""Who listens already."""
+"""The process that listens on a port."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def listener() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "", "0.0.0.0", "localhost"])
-def test_who_holds_a_port_is_found(listener: int, host: str) -> None:
+def test_the_holder_of_a_port_is_found(listener: int, host: str) -> None:
     holder = find_port_owner(HostAddress("http", host, listener))
     assert holder is not None
     assert holder.pid == os.getpid()
@@ -41,7 +41,7 @@ def test_a_free_port_has_no_holder(listener: int) -> None:
     assert find_port_owner(HostAddress("http", "no-such-host.invalid", listener)) is None
 
 
-def test_whoever_cannot_be_seen_is_another_program() -> None:
+def test_a_hidden_process_is_another_program() -> None:
     assert str(PortOwner()) == "another program"
 
 
@@ -61,9 +61,7 @@ def test_whoever_cannot_be_seen_is_another_program() -> None:
         ("127.0.0.1:0", "127.0.0.1:0", False),
     ],
 )
-def test_addresses_that_one_program_alone_can_have(
-    one: str, other: str, are_in_the_way: bool
-) -> None:
+def test_addresses_that_overlap(one: str, other: str, are_in_the_way: bool) -> None:
     a, b = parse_host(one), parse_host(other)
     assert (addresses_overlap(a, b), addresses_overlap(b, a)) == (are_in_the_way, are_in_the_way)
 
@@ -88,11 +86,11 @@ _USERS = "/user.slice/user-1000.slice/user@1000.service"
         ("", ""),
     ],
 )
-def test_the_service_is_the_systems_or_is_said_to_be_a_users(groups: str, unit: str) -> None:
+def test_the_unit_is_the_systems_or_a_users(groups: str, unit: str) -> None:
     assert parse_systemd_unit(f"{groups}\n") == unit
 
 
-def test_a_program_that_names_itself_leaves_the_terminal_alone(
+def test_a_program_name_is_printed_without_control_characters(
     listener: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(psutil.Process, "name", lambda _: "a\x1b[2J\n")

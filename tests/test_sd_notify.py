@@ -41,13 +41,11 @@ def test_the_lines_arrive_in_one_datagram(tmp_path: Path, abstract: bool) -> Non
 
 
 @pytest.mark.parametrize("address", ["", "vsock:2:9999", "/nonexistent/notify"])
-def test_where_nobody_listens_nothing_breaks(address: str) -> None:
+def test_a_missing_socket_is_not_an_error(address: str) -> None:
     assert not Systemd(notify_address=address).notify("READY=1")
 
 
-def test_a_systemd_that_has_gone_is_lamented_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_systemd_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ours = Systemd(notify_address=str(tmp_path / "notify"))
 
     def n_said() -> int:
@@ -64,7 +62,7 @@ def test_a_systemd_that_has_gone_is_lamented_once(
     assert n_said() == 3  # as it was reached meanwhile
 
 
-def test_who_does_not_read_is_not_waited_for(systemd: socket.socket) -> None:
+def test_a_full_queue_does_not_block(systemd: socket.socket) -> None:
     ours = Systemd(notify_address=systemd.getsockname())
     n_told = 0
     while ours.notify(f"STATUS={n_told}"):
@@ -77,7 +75,7 @@ def test_who_does_not_read_is_not_waited_for(systemd: socket.socket) -> None:
     assert ours.notify("STATUS=again")
 
 
-def test_what_is_taken_is_gone() -> None:
+def test_the_variables_are_removed() -> None:
     variables = {
         "NOTIFY_SOCKET": "/run/notify",
         "WATCHDOG_USEC": "30000000",
@@ -104,7 +102,9 @@ def test_what_is_taken_is_gone() -> None:
         {"LISTEN_FDS": "-1", "LISTEN_PID": str(os.getpid())},
     ],
 )
-def test_what_is_another_process_s_or_no_number_is_nothing(variables: dict[str, str]) -> None:
+def test_variables_of_another_process_or_without_a_number_are_ignored(
+    variables: dict[str, str],
+) -> None:
     assert Systemd.from_environment(variables) == Systemd()
 
 
@@ -155,7 +155,7 @@ def test_sockets_are_served_and_no_child_has_them(tmp_path: Path) -> None:
     assert "socket:" not in "".join(inherited)
 
 
-def test_what_is_no_socket_is_an_error() -> None:
+def test_a_descriptor_that_is_not_a_socket_is_an_error() -> None:
     code = (
         "import os; from specd.sd_notify import Systemd;"
         "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()));"

@@ -69,7 +69,7 @@ def test_hosts_are_read_as_ollama_reads_them(text: str, address: HostAddress) ->
 
 
 @given(st.text())
-def test_any_text_is_some_host(text: str) -> None:
+def test_any_text_gives_a_host(text: str) -> None:
     assert 0 <= parse_host(text).port <= 65535
 
 
@@ -177,7 +177,7 @@ def test_a_bad_ollama_value_is_a_warning_and_the_default(
         ("SPECD_SHUTDOWN_GRACE", "-1s", "a duration"),
     ],
 )
-def test_a_bad_value_of_ours_names_the_variable_and_what_is_allowed(
+def test_an_invalid_specd_value_names_the_variable_and_what_is_allowed(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, allowed: str
 ) -> None:
     monkeypatch.setenv(variable, text)
@@ -186,7 +186,7 @@ def test_a_bad_value_of_ours_names_the_variable_and_what_is_allowed(
     assert str(caught.value).startswith(f"{variable}={text!r} must be {allowed}")
 
 
-def test_a_number_that_is_too_large_is_told_how_large_it_may_be(
+def test_the_error_for_a_large_number_names_the_maximum(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OLLAMA_GPU_OVERHEAD", "99999999999999999999")
@@ -194,15 +194,13 @@ def test_a_number_that_is_too_large_is_told_how_large_it_may_be(
     assert "must be a whole number from 0 to 2^64−1" in caplog.messages[0]
 
 
-def test_a_pairs_file_need_not_be_there_yet(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_pairs_file_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "pairs.toml"
     monkeypatch.setenv("SPECD_PAIRS", str(file))
     assert Settings().pairs_file == file
 
 
-def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_override_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "4")
     assert Settings(num_parallel=2).num_parallel == 2
 
@@ -216,7 +214,7 @@ def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ({"XDG_STATE_HOME": "not/absolute"}, "/home-of-someone/.local/state/specd"),
     ],
 )
-def test_the_state_lies_where_the_system_says(
+def test_the_state_folder_follows_systemd_and_xdg(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str
 ) -> None:
     for variable in ("STATE_DIRECTORY", "XDG_STATE_HOME"):

@@ -29,11 +29,11 @@ def workers() -> Iterator[WorkerPool]:
 
 def idle(workers: WorkerPool) -> subprocess.Popen[bytes]:
     """The one that waits for work."""
-    (process,) = workers._idle.queue
+    (process,) = workers.idle.queue
     return process
 
 
-def test_a_process_is_kept(workers: WorkerPool) -> None:
+def test_a_process_is_reused(workers: WorkerPool) -> None:
     process = idle(workers)
     answers = {workers.call(PING) for _ in range(3)}
     assert len(answers) == 1
@@ -41,7 +41,7 @@ def test_a_process_is_kept(workers: WorkerPool) -> None:
     assert idle(workers) is process
 
 
-def test_one_that_died_while_idle_is_replaced(workers: WorkerPool) -> None:
+def test_a_process_that_died_while_idle_is_replaced(workers: WorkerPool) -> None:
     process = idle(workers)
     process.kill()
     process.wait()
@@ -50,7 +50,7 @@ def test_one_that_died_while_idle_is_replaced(workers: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize("rest", [b"", b"+half of an ans"])
-def test_one_that_hangs_up_over_its_work_is_replaced(
+def test_a_process_that_closes_its_output_is_replaced(
     workers: WorkerPool,
     rest: bytes,
     caplog: pytest.LogCaptureFixture,
@@ -78,13 +78,11 @@ def dying(workers: WorkerPool, by: int) -> None:
             end = f"os.kill(os.getpid(), {int(by)})"
     code = f"import os, resource, signal, sys; sys.stdin.readline(); {end}"
     workers.close()
-    workers._command = (sys.executable, "-c", code)
+    workers.command = (sys.executable, "-c", code)
 
 
 @pytest.mark.parametrize("by", [*DEATHS, 1, 0], ids=str)
-def test_work_over_which_two_processes_die_is_an_error_that_says_how(
-    workers: WorkerPool, by: int
-) -> None:
+def test_work_that_kills_two_processes_raises_worker_died(workers: WorkerPool, by: int) -> None:
     dying(workers, by)
     how = f"ended with status {by}"
     if isinstance(by, signal.Signals):
@@ -96,7 +94,7 @@ def test_work_over_which_two_processes_die_is_an_error_that_says_how(
 
 
 @pytest.mark.parametrize("by", [signal.SIGPROF, signal.SIGALRM], ids=str)
-def test_work_that_a_clock_ends_is_not_done_again(
+def test_work_that_a_timer_ends_is_not_repeated(
     workers: WorkerPool, by: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     dying(workers, by)
@@ -104,7 +102,7 @@ def test_work_that_a_clock_ends_is_not_done_again(
     assert len(caplog.messages) == 1
 
 
-def test_native_work_may_end_itself_by_more_signals(caplog: pytest.LogCaptureFixture) -> None:
+def test_further_limit_signals_count_as_limits(caplog: pytest.LogCaptureFixture) -> None:
     workers = WorkerPool("specd.prompt", max_workers=1, max_idle=1, limit_signals=(signal.SIGABRT,))
     dying(workers, signal.SIGABRT)
     assert workers.call(PING) is None
@@ -112,7 +110,7 @@ def test_native_work_may_end_itself_by_more_signals(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("number", [*DEATHS, signal.SIGSTOP], ids=str)
-def test_one_that_is_ended_from_outside_costs_its_work_nothing(
+def test_work_of_a_process_killed_from_outside_is_repeated(
     workers: WorkerPool,
     number: signal.Signals,
     monkeypatch: pytest.MonkeyPatch,
@@ -136,7 +134,7 @@ def test_one_that_is_ended_from_outside_costs_its_work_nothing(
     ]
 
 
-def test_a_prompt_longer_than_a_pipe_holds_up_nobody(
+def test_a_prompt_longer_than_a_pipe_does_not_block(
     workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_pool, "_POLL_S", 0.1)
@@ -144,17 +142,17 @@ def test_a_prompt_longer_than_a_pipe_holds_up_nobody(
     assert workers.call(PING.replace(b'""', b'"' + b"x" * 2**20 + b'"', 1)) is not None
 
 
-def test_one_that_keeps_too_much_is_replaced(
+def test_a_process_that_holds_too_much_memory_is_replaced(
     workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = idle(workers)
     monkeypatch.setattr(worker_pool, "_exchange_line", lambda *_: b"-answer")
     assert workers.call(PING) == b"answer"
     assert process.poll() is not None
-    assert workers._idle.empty()
+    assert workers.idle.empty()
 
 
-def test_who_is_interrupted_leaves_no_process(
+def test_an_interrupted_call_leaves_no_process(
     workers: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = idle(workers)
@@ -168,7 +166,7 @@ def test_who_is_interrupted_leaves_no_process(
     assert process.poll() is not None
 
 
-def test_workers_that_are_forgotten_end_their_processes() -> None:
+def test_a_pool_without_references_ends_its_processes() -> None:
     workers = WorkerPool("specd.prompt", max_workers=1, max_idle=1)
     workers.start()
     process = idle(workers)
@@ -177,7 +175,7 @@ def test_workers_that_are_forgotten_end_their_processes() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited so on Linux alone")
-def test_a_process_says_whether_it_keeps_too_much() -> None:
+def test_a_process_reports_whether_it_holds_too_much_memory() -> None:
     for limits, flag in (
         (LIMITS, b"+"),
         (Limits(cpu_s=5, wall_s=5, memory_bytes=1), b"-"),

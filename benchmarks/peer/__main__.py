@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scripts.install import ROOT, SetUpError, llama_requirement, require_compiler, say
-from scripts.llama_cpp_source import fetch, require_cmake, run, unpack
-from specd.bench import peer_build
+from specd.bench import peer_binary
+from tools.llama_cpp_source import fetch, require_cmake, run, unpack
 
 CMAKE_PROJECT = Path(__file__).parent
 BUILD_LOG = ROOT / "build" / "llama-server.log"
@@ -38,7 +38,7 @@ NEEDED = (
 def main() -> int:
     try:
         make(os.environ)
-    except (SetUpError, peer_build.NoLibraries) as error:
+    except (SetUpError, peer_binary.NoLibraries) as error:
         say(f"\nllama-server could not be built: {error}")
         return 1
     except KeyboardInterrupt:
@@ -49,7 +49,7 @@ def main() -> int:
 
 def make(environment: Mapping[str, str]) -> None:
     """Build the server where it is missing.  Raises SetUpError or NoLibraries."""
-    server = peer_build.server_path()
+    server = peer_binary.server_path()
     if server.is_file():
         say(f"llama-server is already built: {server}")
         return
@@ -62,7 +62,7 @@ def make(environment: Mapping[str, str]) -> None:
         source = unpack_server(fetch(requirement, Path(scratch)), Path(scratch) / "source")
         built = compile_server(source, Path(scratch) / "build", environment)
         check(built)
-        # Renamed into place: a build that was cut short is never taken for a server.
+        # Renamed at the end, so that an interrupted build leaves no server.
         built.replace(server)
     say(f"llama-server is built: {server}")
 
@@ -77,7 +77,7 @@ def unpack_server(archive: Path, folder: Path) -> Path:
 
 def compile_server(source: Path, folder: Path, environment: Mapping[str, str]) -> Path:
     """Compile the server in `folder` and return its path.  Raises SetUpError."""
-    libraries = ";".join(map(str, peer_build.library_folders()))
+    libraries = ";".join(map(str, peer_binary.library_folders()))
     configure = ["cmake", "-S", str(CMAKE_PROJECT), "-B", str(folder), "-Wno-dev"]
     configure += [f"-DLLAMA_SOURCE={source}", f"-DLLAMA_LIBRARIES={libraries}"]
     if shutil.which("ninja"):
@@ -92,7 +92,7 @@ def check(server: Path) -> None:
     """Run the server once and print its version.  Raises SetUpError with its error output."""
     tried = subprocess.run(
         [str(server), "--version"],
-        env={**os.environ, **peer_build.library_environment()},
+        env={**os.environ, **peer_binary.library_environment()},
         capture_output=True,
         text=True,
         check=False,

@@ -1,1 +1,1 @@
-"""Judges the controller without a clock: recorded guesses, stated costs, the engine's own loop."""
+"""Simulate the draft controller: recorded drafts, stated costs, the engine's own loop."""

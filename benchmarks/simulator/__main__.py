@@ -32,11 +32,11 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulator", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    record = commands.add_parser("record", help="record what a drafter guesses")
+    record = commands.add_parser("record", help="record what a drafter drafts")
     record.set_defaults(command=_record)
-    record.add_argument("--demo", action="store_true", help="the repository's own traces, anew")
-    record.add_argument("--target", type=Path, help="a GGUF; the demo's where none is named")
-    record.add_argument("--drafter", type=Path, help="a GGUF; the demo's where none is named")
+    record.add_argument("--demo", action="store_true", help="the repository's own traces")
+    record.add_argument("--target", type=Path, help="a GGUF; default: the demo's")
+    record.add_argument("--drafter", type=Path, help="a GGUF; default: the demo's")
     record.add_argument("--noise", type=float, default=0.0, help="added to the drafter's weights")
     record.add_argument("--name", default="", help="of the trace; that of the file by default")
     record.add_argument("--out", type=Path, help="the trace to write")
@@ -49,15 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--sessions", type=_count, default=20)
     run.add_argument("--noise", type=float, default=0.0, help="deviation of the log of each cost")
     run.add_argument("--threshold", type=float, help="acceptance threshold, instead of the default")
-    idea = commands.add_parser("ideas", help="what would be faster still, see docs/speculation.md")
+    idea = commands.add_parser("ideas", help="the gain of further ideas, see docs/speculation.md")
     idea.set_defaults(command=_ideas)
     idea.add_argument("--trace", action="append", help="a recorded one, or a file; all by default")
-    judge = commands.add_parser("report", help="play everything")
+    judge = commands.add_parser("report", help="simulate everything")
     judge.set_defaults(command=_report)
     mode = judge.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true", help="write the figures and the page")
-    mode.add_argument("--check", action="store_true", help="fail where they would differ")
-    mode.add_argument("--render", action="store_true", help="write the page of the kept figures")
+    mode.add_argument("--check", action="store_true", help="fail if they differ")
+    mode.add_argument("--render", action="store_true", help="write the page of the stored figures")
     judge.add_argument("--sessions", type=_count, default=200, help="of each cell")
     judge.add_argument("--situation-sessions", type=_count, default=20, help="of each situation")
     judge.add_argument("--processes", type=_count, default=1)
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    """Return a number from 1 up.  ValueError, which argparse reports, for all else."""
+    """Return a number from 1 up.  Raises ValueError, which argparse reports."""
     if (number := int(text)) < 1:
         raise ValueError
     return number
@@ -84,7 +84,7 @@ def _record(arguments: argparse.Namespace) -> int:
         print("error: name the file to write with --out", file=sys.stderr)
         return 2
     if not arguments.out.parent.is_dir():
-        # Found out before minutes of work are lost by it.
+        # Fail before the run, not after minutes of it.
         raise StoreError(f"{arguments.out} cannot be written: there is no such folder")
     target, drafter = arguments.target or demo.target, arguments.drafter or demo.drafter
     if arguments.noise:
@@ -146,19 +146,19 @@ def _report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check(kept: report.Report, n_processes: int) -> int:
-    """Play what the kept figures are of."""
-    anew = report.rounded(
-        report.simulate(kept.n_sessions, kept.n_situation_sessions, n_processes, _progress)
+def _check(stored: report.Report, n_processes: int) -> int:
+    """Simulate everything again and compare with the stored figures."""
+    simulated = report.rounded(
+        report.simulate(stored.n_sessions, stored.n_situation_sessions, n_processes, _progress)
     )
-    is_same = anew == kept and stale(ROOT) == []
+    is_same = simulated == stored and stale(ROOT) == []
     if not is_same:
         print(f"{page.PAGE} is out of date: run `python -m benchmarks.simulator report --write`")
     return 0 if is_same else 1
 
 
 def stale(root: Path) -> list[Path]:
-    """The page, where it is not what the kept figures say."""
+    """Return the page in a list if it differs from the stored figures."""
     path = root / page.PAGE
     is_same = path.is_file() and path.read_text("utf-8") == page.render(report.read())
     return [] if is_same else [page.PAGE]

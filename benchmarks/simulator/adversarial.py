@@ -1,4 +1,4 @@
-"""Drafters that are against the controller, and answers that are not worth their drafting."""
+"""Simulate drafters that mislead the controller, and answers for which drafting does not pay."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from dataclasses import replace
 from benchmarks.simulator.baselines import LENGTHS, baselines
 from benchmarks.simulator.curves import Curve
 from benchmarks.simulator.engine import SimulatedEngine, SimulatedRequest, plain_ns
-from benchmarks.simulator.session_result import SessionTimes, answer_in_sequence
-from benchmarks.simulator.sessions import Cut, session
+from benchmarks.simulator.sessions import Cut, SessionTimes, answer_in_sequence, session
 from benchmarks.simulator.trace import Answer, Trace
 from specd.core import DrafterKind
 from specd.engine.speculative.controller import MAX_DRAFT
 
 _MODEL = (DrafterKind.MODEL,)
-#: Drafts that an adversary lets pass before it is wrong, and steps without any before it is right.
+#: Drafts sent before the adversary turns wrong, and steps without a draft before it turns right.
 _KEPT, _BROKEN = (0, 1, 2, 4, 8, 16), (1, 2, 4, 8)
-#: Tokens that stand before a prompt to make it long.
+#: Tokens that precede a prompt to make it long.
 _N_BEFORE = 1600
 
 
 def with_useless_drafts(answer: Answer) -> Answer:
-    """The same answer, with a drafter that is as sure of its guesses and always wrong."""
+    """Return the answer with a drafter that is as confident but always wrong."""
     n = len(answer.tokens)
     margins = [*answer.margins, *answer.margins[:MAX_DRAFT]]
     return replace(
@@ -37,7 +36,10 @@ def with_useless_drafts(answer: Answer) -> Answer:
 def useless_drafter(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Hold against plain decoding; lookup stays out, or what it gains would hide the loss."""
+    """Compare with plain decoding.
+
+    Prompt lookup is off, because its gain would hide the loss.
+    """
     answers = [with_useless_drafts(answer) for answer in trace.at(temperature)]
     several = []
     for number in range(n_sessions):
@@ -51,7 +53,7 @@ def useless_drafter(
 def adversary(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Hold against plain decoding: what the drafter gains, it gains to lose more."""
+    """Compare with plain decoding: a drafter that is right until the controller trusts it."""
     answers = trace.at(temperature)
     several = []
     for number in range(n_sessions):
@@ -74,7 +76,7 @@ def adversary(
 def bad_beginning(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Hold the answers behind a first one, of which no guess is right, against the best length."""
+    """Compare the answers after a first one without a right guess with the best length."""
     answers = trace.at(temperature)
     engines = [SimulatedEngine(curve, seed=number) for number in range(n_sessions)]
     sessions = [session(answers, number) for number in range(n_sessions)]
@@ -98,9 +100,9 @@ def bad_beginning(
 def long_prompts(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Hold against plain decoding: what the drafter has to read first may cost more than it gains.
+    """Compare with plain decoding: reading the prompt may cost the drafter more than it gains.
 
-    Before each prompt stand other answers, so that prompt lookup has something to find as well.
+    Other answers precede each prompt, so that prompt lookup finds something too.
     """
     answers = trace.at(temperature)
     several = []
@@ -123,7 +125,7 @@ def _plain_ns(cuts: Sequence[Cut]) -> int:
 def best_ns(
     answers: Sequence[Answer], curve: Curve, sessions: Sequence[Sequence[Cut]]
 ) -> Sequence[int]:
-    """Nanoseconds of each session at the single length that is fastest over all of them."""
+    """Return the nanoseconds of each session at the single length that is fastest over all."""
     known = baselines(tuple(answers), curve)
     by_length = [
         [sum(known.fixed_ns(cut.answer, cut.end, length) for cut in cuts) for cuts in sessions]

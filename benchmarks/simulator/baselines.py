@@ -1,4 +1,4 @@
-"""What a policy is compared with: the best single length, who knows the chances, who knows all."""
+"""Compute the baselines of a policy: the best single length, the oracle, the clairvoyant."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ LENGTHS = range(MAX_DRAFT + 1)
 
 
 class Clairvoyant:
-    """Knows at every position which guesses are right: no policy can be faster."""
+    """A policy that knows at every position which guesses are right.
+
+    No policy can be faster.
+    """
 
     def __init__(self, answer: Answer, curve: Curve) -> None:
         n = len(answer.tokens)
@@ -30,7 +33,7 @@ class Clairvoyant:
                 best[at + k + 1] = min(best[at + k + 1], best[at] + drafting + passes[k])
             k = n_model + 1
             if k <= MAX_DRAFT and at + k < n and answer.second_right[at + n_model]:
-                # A sibling in the last place; that it is read again is left out.
+                # A sibling in the last place; its second evaluation is not counted.
                 best[at + k + 1] = min(best[at + k + 1], best[at] + drafts[k] + passes[k])
         self._best = best
 
@@ -39,7 +42,7 @@ class Clairvoyant:
 
 
 class Baselines:
-    """All of them, for the answers of one pair at one temperature under one curve."""
+    """The baselines for the answers of one pair at one temperature under one curve."""
 
     def __init__(self, answers: Sequence[Answer], curve: Curve) -> None:
         self.oracle = Oracle(answers, curve)
@@ -64,5 +67,5 @@ class Baselines:
 
 @lru_cache(maxsize=2)
 def baselines(answers: tuple[Answer, ...], curve: Curve) -> Baselines:
-    """Those of a cell, computed once for all that is held against them in a row."""
+    """Return the baselines of a cell; consecutive calls for one cell share the result."""
     return Baselines(answers, curve)

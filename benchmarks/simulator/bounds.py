@@ -1,6 +1,6 @@
-"""What the controller is to hold, and what it holds today.
+"""Define the bounds that the controller must meet, and check them.
 
-All limits are here: CELL_LIMITS, SITUATION_LIMITS and the few figures beside them.
+All limits are here: CELL_LIMITS, SITUATION_LIMITS and a few constants.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from benchmarks.simulator.situations import NOISY, SituationFigures
 
 #: Plain passes that an answer may take beyond ALLOWED_SHARE of its plain time.
 ALLOWED_PASSES = 2.0
-#: Of the median sessions of all cells ÷ the best single length of each, the geometric mean.
+#: Geometric mean over all cells: speed of the median session ÷ that of the best single length.
 LEAST_MEAN = 1.04
-#: From this gain of the best single length on, a policy must not be slower than it.
+#: If the best single length gains this much, a policy must not be slower than it.
 _PAYS = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class CellLimit:
-    """A figure that may not be less in any cell that it applies to."""
+    """The least value of a figure, for every cell that it applies to."""
 
     what: str
     least: float
@@ -33,7 +33,7 @@ class CellLimit:
 
 @dataclass(frozen=True, slots=True)
 class SituationLimit:
-    """A ratio that may not be less.  of_worst: that of the worst session, not of the median one."""
+    """The least value of a ratio.  of_worst: of the worst session; else of the median one."""
 
     situation: str
     what: str
@@ -67,7 +67,7 @@ _TO_BEST, _TO_PLAIN = "worst session ÷ best single length", "worst session ÷ p
 SITUATION_LIMITS = (
     SituationLimit("useless drafter", _TO_PLAIN, 0.99, of_worst=True),
     SituationLimit("useless drafter, four slots", _TO_PLAIN, 0.99, of_worst=True),
-    # What the bound of every single answer leaves in a session: 5 %, and 2 passes of each answer.
+    # The bound of a single answer allows a session to lose 5 % and 2 passes per answer.
     SituationLimit("adversary", _TO_PLAIN, 0.93, of_worst=True),
     SituationLimit("bad beginning", "the rest of the " + _TO_BEST, 0.97, of_worst=True),
     SituationLimit("long prompts", _TO_PLAIN, 0.99, of_worst=True),
@@ -81,7 +81,11 @@ SITUATION_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """demanded: in words.  figure: today's worst, and where.  holds: whether that is enough."""
+    """A bound and its result.
+
+    demanded: the limit as text.  figure: the worst value and its place.  holds: whether it meets
+    the limit.
+    """
 
     what: str
     demanded: str
@@ -93,7 +97,7 @@ Figures = CellFigures | SituationFigures
 
 
 def bounds(report: Report) -> Iterator[Bound]:
-    """All of them: of cells, of single answers, of situations."""
+    """Yield the bounds of cells, of single answers and of situations."""
     for limit in CELL_LIMITS:
         found = [cell for cell in report.cells if limit.applies(cell)]
         yield _least(limit.what, limit.least, found, [limit.figure(cell) for cell in found])
@@ -117,7 +121,6 @@ def bounds(report: Report) -> Iterator[Bound]:
 
 
 def _least(what: str, least: float, found: Sequence[Figures], ratios: Sequence[float]) -> Bound:
-    """A ratio that may not be less anywhere."""
     if not found:
         return Bound(what, f"≥ {least:.2f}", "nothing to be judged", holds=True)
     rounded = [round(ratio, 3) for ratio in ratios]

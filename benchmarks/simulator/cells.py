@@ -1,4 +1,4 @@
-"""One drafter at one temperature under one cost curve: many sessions, held against yardsticks."""
+"""Simulate one drafter at one temperature under one cost curve over many sessions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from benchmarks.simulator.engine import ALLOWED_SHARE, SimulatedEngine, Simulate
 from benchmarks.simulator.sessions import Cut, session
 from benchmarks.simulator.trace import Answer, Trace
 
-#: Answers that are the beginning of a session, and what falls below which share is locked out.
+#: The number of first answers, and the ratio below which a session counts as locked out.
 N_FIRST = 8
 NEVER_DRAFTED = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellFigures:
-    """Gains are plain time ÷ time, over all sessions together; ratios are of speeds.
+    """The figures of a cell.  Gains are plain time ÷ time over all sessions; ratios are of speeds.
 
-    gain: of the median session.  best_length: the single one that is fastest over all sessions, 0
-    where that is plain decoding.  to_best: of the median session; worst_session: of the worst.
-    to_oracle: held against the oracle or the best length, whichever is faster.
+    gain: of the median session.  best_length: the single length that is fastest over all sessions,
+    0 for plain decoding.  to_best: of the median session; worst_session: of the worst.
+    to_oracle: compared with the oracle or the best length, whichever is faster.
     worst_answer: the most that an answer took beyond ALLOWED_SHARE of plain time, in plain passes.
-    worst_slowdown: the most that an answer took ÷ plain time.  first_eight: of the median session.
-    by_session: ratio to the best length of each.
+    worst_slowdown: the largest time of an answer ÷ plain time.  first_eight: of the median session.
+    by_session: each session's ratio to the best length.
     """
 
     drafter: str
@@ -48,13 +48,13 @@ class CellFigures:
     by_session: tuple[float, ...]
 
 
-#: An engine that has just started; its argument is the number of the session.
+#: Starts an engine for the session of that number.
 Engine = Callable[[int], SimulatedEngine]
 
 
 @dataclass(frozen=True, slots=True)
 class _PlayedSession:
-    """A session: its answers, and nanoseconds of each."""
+    """A session: its answers, and the nanoseconds of each."""
 
     cuts: Sequence[Cut]
     ns: Sequence[int]
@@ -68,9 +68,9 @@ def run_cell(
     engine: Engine | None = None,
     best_length: int | None = None,
 ) -> CellFigures:
-    """Play that many sessions one answer at a time, each from a cold start.
+    """Simulate n_sessions with one answer at a time, each from a cold start.
 
-    best_length: the single length to be held against, where it was found over other sessions.
+    best_length: the single length to compare with, if it was found over other sessions.
     """
     answers = trace.at(temperature)
     start = engine or (lambda number: SimulatedEngine(curve, seed=number))

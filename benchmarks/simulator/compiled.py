@@ -1,4 +1,4 @@
-"""Runs the simulator with the modules of a step compiled: the same figures in a third of the time.
+"""Run the simulator with compiled modules: the same figures in a third of the time.
 
 `python -m benchmarks.simulator.compiled run|report ...` takes the simulator's own arguments.  mypyc
 compiles the modules, which needs a C compiler and setuptools, and half a minute after each change
@@ -15,13 +15,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from specd.bench.cache import cache_directory
+from specd.bench.gguf_cache import cache_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 _ENGINE = ROOT / "specd" / "engine"
-#: What no step runs, in a folder whose other modules are all compiled.
+#: Modules that no step runs, in a folder whose other modules are all compiled.
 _NOT_OF_A_STEP = ("__init__", "pair_stats", "timeline", "trace")
-#: What runs at every step; the simulator makes no instance of a subclass of these classes.
+#: Modules that run at every step; the simulator does not subclass their classes.
 SOURCES = (
     Path(__file__).with_name("engine.py"),
     _ENGINE / "backend.py",
@@ -29,19 +29,18 @@ SOURCES = (
     _ENGINE / "loop.py",
     _ENGINE / "request_queue.py",
     _ENGINE / "prefill.py",
-    _ENGINE / "step_result.py",
     _ENGINE / "slot.py",
     _ENGINE / "speculation.py",
-    _ENGINE / "stop.py",
+    _ENGINE / "detokenizer.py",
     *sorted(p for p in (_ENGINE / "speculative").glob("*.py") if p.stem not in _NOT_OF_A_STEP),
 )
 _PACKAGES = ("benchmarks.simulator", "specd.engine", "specd.engine.speculative")
-#: Where a process finds what another one compiled.
+#: The variable that tells child processes where the compiled modules are.
 _FOLDER = "SPECD_SIMULATOR_COMPILED"
 
 
 def main() -> int:
-    """Compile the modules if they have changed, then do as the simulator does."""
+    """Compile the modules if they changed, then run the simulator."""
     try:
         folder = compiled(SOURCES)
     except (ImportError, SystemExit) as error:
@@ -53,9 +52,9 @@ def main() -> int:
 
 
 def compiled(sources: Sequence[Path]) -> Path:
-    """Return the folder with these modules compiled, from the cache or compiled now.
+    """Return the folder with the compiled modules, from the cache or compiled now.
 
-    SystemExit where mypyc refuses one of them; it prints why.
+    Raises SystemExit if mypyc refuses one of them; it prints why.
     """
     digest = hashlib.sha256(sys.version.encode())
     for source in sources:
@@ -71,7 +70,7 @@ def compiled(sources: Sequence[Path]) -> Path:
 
 def _compile(sources: Sequence[Path], scratch: Path) -> None:
     """Compile into scratch/lib."""
-    # Not imported above: the simulator itself does without them.
+    # Imported here, because the simulator itself does not need them.
     build = importlib.import_module("mypyc.build")
     distribution = importlib.import_module("setuptools").Distribution
     command = importlib.import_module("setuptools.command.build_ext").build_ext
@@ -89,7 +88,7 @@ def _compile(sources: Sequence[Path], scratch: Path) -> None:
 
 
 def use(folder: Path) -> None:
-    """Prefer the folder's modules to their sources in every import from now on."""
+    """Prefer the folder's modules to their sources in all later imports."""
     sys.path.append(str(folder))
     for package in _PACKAGES:
         places = importlib.import_module(package).__path__

@@ -1,4 +1,4 @@
-"""Situations with several requests at a time, held against fixed lengths under the same load."""
+"""Simulate several requests at a time, compared with fixed lengths under the same load."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from benchmarks.simulator.adversarial import with_useless_drafts
 from benchmarks.simulator.baselines import LENGTHS
 from benchmarks.simulator.curves import Curve
 from benchmarks.simulator.engine import SimulatedAnswer, SimulatedEngine, SimulatedRequest
-from benchmarks.simulator.session_result import SessionTimes
-from benchmarks.simulator.sessions import Cut, session
+from benchmarks.simulator.sessions import Cut, SessionTimes, session
 from benchmarks.simulator.shared_pass_timer import SharedPassTimer
 from benchmarks.simulator.trace import Trace
 from specd.core import DrafterKind
 
 N_SLOTS = 4
-#: A turning load: so many answers alone, so many as the slots take them, so many alone.
+#: Answers of each part of a changing load: alone, in all slots, alone.
 _ALONE, _TOGETHER = 8, 16
 
 
 def four_slots(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Hold against the best single length of all sessions."""
+    """Compare with the best single length of all sessions."""
     answers = trace.at(temperature)
     several = [session(answers, number) for number in range(n_sessions)]
     fixed = {
@@ -39,7 +38,7 @@ def four_slots(
 def useless_on_four_slots(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Hold against plain decoding; see hostile.useless."""
+    """Compare with plain decoding; see adversarial.useless_drafter."""
     answers = [with_useless_drafts(answer) for answer in trace.at(temperature)]
     several = []
     for number in range(n_sessions):
@@ -56,7 +55,7 @@ def useless_on_four_slots(
 def turning_load(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Hold against the best single length of each part: alone, four at a time, alone again."""
+    """Compare with the best single length of each part: alone, four at a time, alone again."""
     answers = trace.at(temperature)
     several = [session(answers, number) for number in range(n_sessions)]
     fixed = {length: [_parts_ns(cuts, curve, length) for cuts in several] for length in LENGTHS}
@@ -80,7 +79,7 @@ def turning_load(
 
 
 def _parts_ns(cuts: Sequence[Cut], curve: Curve, length: int) -> tuple[int, int, int]:
-    """Nanoseconds of the three parts of a turning load at a fixed length."""
+    """Return the nanoseconds of the three parts of a changing load at a fixed length."""
     rule, turn = SharedPassTimer(curve, length), _ALONE + _TOGETHER
     before, after = rule.ns(cuts[:_ALONE], 1), rule.ns(cuts[turn:], 1)
     return before, rule.ns(cuts[_ALONE:turn], N_SLOTS), after
@@ -96,7 +95,7 @@ def _answer_together(
     plain: float,
     best: float,
 ) -> SessionTimes:
-    """Play several requests at a time, one lot after another; prompts included."""
+    """Simulate requests in groups that arrive together; the times include prompts."""
     began = engine.now_ns
     answered: list[SimulatedAnswer] = []
     for asked in several:

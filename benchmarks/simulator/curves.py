@@ -1,4 +1,4 @@
-"""What passes cost on the machines that are simulated, in plain passes of the target."""
+"""Define the costs of passes on the simulated machines, in plain passes of the target."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Nanoseconds of a plain pass: so many that rounding a cost to a whole one changes nothing.
+#: Nanoseconds of a plain pass: large, so that rounding a cost to an integer changes nothing.
 PLAIN_NS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """Two are the same only where they are one object.
+    """The costs on one machine; curves compare by identity.
 
-    target: width of a pass → its cost, interpolated between and extended beyond.
-
+    target: width of a pass → its cost, interpolated between the widths and extrapolated beyond.
     draft_step: one pass of the drafter.  catch_up: one more token read in it.
     """
 
@@ -26,7 +25,7 @@ class Curve:
     catch_up: float
 
     def target_ns(self, width: int) -> int:
-        """Nanoseconds of a target pass of that width."""
+        """Return the nanoseconds of a target pass of that width."""
         if width in self.target:
             return round(self.target[width] * PLAIN_NS)
         widths = sorted(self.target)
@@ -36,14 +35,14 @@ class Curve:
         return round((self.target[left] + slope * (width - left)) * PLAIN_NS)
 
     def draft_ns(self, n_passes: int, n_read: int) -> int:
-        """Nanoseconds of drafter passes in which n_read tokens are read beside the drafted ones."""
+        """Return the nanoseconds of drafter passes that also read n_read tokens."""
         return n_passes * round(self.draft_step * PLAIN_NS) + n_read * round(
             self.catch_up * PLAIN_NS
         )
 
 
 def _costs(*up_to_9: float, at_17: float) -> dict[int, float]:
-    """Costs of widths from 1 to 9, and of 17."""
+    """Return the costs by width.  costs: of the widths 1 to 9, and 17."""
     return {**dict(enumerate(up_to_9, start=1)), 17: at_17}
 
 
@@ -57,7 +56,7 @@ CURVES = (
     ),
     Curve(
         name="gpu-dear-drafter",
-        title="GPU, dear drafter",
+        title="GPU, expensive drafter",
         target=_costs(1, 1.05, 1.1, 1.18, 1.3, 1.35, 1.4, 1.45, 1.75, at_17=2.2),
         draft_step=0.18,
         catch_up=0.002,
@@ -101,5 +100,5 @@ CURVES = (
 
 
 def curve(name: str) -> Curve:
-    """One of CURVES.  KeyError for every other name."""
+    """Return one of CURVES by its name.  Raises KeyError."""
     return {known.name: known for known in CURVES}[name]

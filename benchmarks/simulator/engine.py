@@ -1,8 +1,8 @@
-"""The engine's own loop over recorded answers, on a clock that costs alone advance.
+"""Run the engine's own loop over recorded answers, with a clock that only stated costs advance.
 
-Loop, Speculation, Controller, DraftModel and PromptLookup are the real ones.  Only what needs a
-model is replaced: the two backends, which charge their price, and the sampler, which knows what the
-target said and what the drafter would have guessed.
+Loop, Speculation, Controller, DraftModel and PromptLookup are the real ones.  Only the parts that
+need a model are replaced.  The two backends charge the cost of their passes.  The sampler returns
+the recorded tokens of the target and the recorded guesses of the drafter.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from specd.engine.sampler import CERTAIN, NO_TOKEN, Choice, Row
 from specd.engine.speculative.controller import MAX_DRAFT, Controller
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_model import DraftModel
-from specd.engine.speculative.siblings import MAX_SIBLINGS
+from specd.engine.speculative.draft_proposal import MAX_SIBLINGS
 from specd.errors import EngineError
 from specd.ipc.messages import Finished, Started, ToDaemon
 from specd.settings import Settings
 
-#: Ids that no recorded text has: the token that ends an answer, and wrong guesses, one of which
-#: ends its draft, and one of which is a second best.
+#: Ids that no recorded text has: the end of an answer, a wrong guess, a wrong guess that ends its
+#: draft, and a wrong second-best guess.
 _END, _WRONG, _WRONG_END, _WRONG_SECOND = range(2**30, 2**30 + 4)
 _N_VOCAB = 2**30 + 4
 _N_CTX = 8192
-#: The margin of a guess that could hardly be surer.
+#: The margin of a very confident guess.
 _SURE = 8.0
 _NO_ROW: Row = np.zeros(1, dtype=np.float32)
 
-#: What an answer may take of its plain time; beyond that it is counted in plain passes.
+#: The part of its plain time that an answer may take before the excess is counted.
 ALLOWED_SHARE = 1.05
 
 BOTH = (DrafterKind.MODEL, DrafterKind.LOOKUP)
@@ -58,17 +58,17 @@ BOTH = (DrafterKind.MODEL, DrafterKind.LOOKUP)
 
 @cache
 def default_threshold() -> float | None:
-    """Return the acceptance threshold of a daemon whose user has set none; None is auto."""
+    """Return the acceptance threshold of a daemon with default settings; None is auto."""
     return Settings.of({}).acceptance_threshold
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRequest:
-    """The first `end` tokens of a recorded answer, the last of which stands for its end.
+    """A request for the first `end` tokens of a recorded answer; the last stands for its end.
 
     n_draft_max, mode: as in a request.
-    adversary: None, or guesses that are not the recorded ones: (n, m) are right until n drafts were
-    sent, and wrong until m were not.
+    adversary: None for recorded guesses.  (n, m): guesses are right until n drafts were sent, then
+    wrong until m steps had no draft.
     """
 
     answer: Answer
@@ -81,7 +81,7 @@ class SimulatedRequest:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAnswer:
-    """share: what it answers for of the passes that it took part in."""
+    """The result of a request.  share: its part of the passes that it took part in."""
 
     asked: SimulatedRequest
     done: Done
@@ -89,14 +89,14 @@ class SimulatedAnswer:
 
     @property
     def ns(self) -> int:
-        """Nanoseconds from its first token to its last."""
+        """Return the nanoseconds from the first token to the last."""
         return self.done.usage.generate_ns
 
     @property
     def excess(self) -> float:
-        """What it took beyond ALLOWED_SHARE of plain decoding, in plain passes.
+        """Return the time beyond ALLOWED_SHARE of plain decoding, in plain passes.
 
-        A prompt takes as long in both; the pass that gives the first token is not counted.
+        The prompt takes as long in both, so the pass that gives the first token is not counted.
         """
         share = self.share
         prompt_ns = max(self.done.usage.prompt_ns - PLAIN_NS, 0)
@@ -105,7 +105,7 @@ class SimulatedAnswer:
 
 
 def plain_ns(end: int) -> int:
-    """Nanoseconds of plain decoding for an answer of so many tokens: its prompt gives the first."""
+    """Return the nanoseconds of plain decoding for n tokens; the prompt's pass gives the first."""
     return (end - 1) * PLAIN_NS
 
 
@@ -127,7 +127,7 @@ class _Clock:
 
 
 class _Backend:
-    """A model that computes nothing and takes its time."""
+    """A model that computes nothing and charges the cost of its passes."""
 
     n_vocab = _N_VOCAB
     n_batch = 512
@@ -172,7 +172,7 @@ class _Backend:
 
 
 class _Target(_Backend):
-    """A prompt costs its last row alone: how fast one is read is not what is judged."""
+    """A target whose prompts cost only their last row: prompt reading is not judged."""
 
     def __init__(self, curve: Curve, clock: _Clock, shares: TimeShares, n_leaves: int = 0) -> None:
         super().__init__(curve, clock, shares)
@@ -185,7 +185,7 @@ class _Target(_Backend):
 
 
 class _Drafter(_Backend):
-    """The last rows of several slots share a pass for nothing; every row before them is paid."""
+    """A drafter.  The last rows of several slots share a pass; each earlier row is charged."""
 
     def decode(self, batch: Batch) -> None:
         self._shares.add_drafter_pass(batch)
@@ -195,8 +195,6 @@ class _Drafter(_Backend):
 
 
 class _Vocabulary:
-    """Tokens without text."""
-
     n_vocab = _N_VOCAB
 
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
@@ -216,7 +214,7 @@ class _Vocabulary:
 
 
 class _Sampler:
-    """Draws what was recorded: for the target its own text, for the drafter its guesses."""
+    """Return recorded tokens: the target's own text and the drafter's guesses."""
 
     reads_history = False
 
@@ -232,7 +230,7 @@ class _Sampler:
         return _END if position == self._end - 1 else self._answer.tokens[position]
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:  # noqa: ARG002
-        """A guess.  history: prompt and answer, without what has been drafted behind them."""
+        """Return a guess.  history: prompt and answer, without the tokens drafted after them."""
         begin = len(history) - len(self._answer.prompt)
         if begin != self._begin:
             self._begin = begin
@@ -248,7 +246,7 @@ class _Sampler:
         return Choice(_WRONG_END if ends else _WRONG, margin, second)
 
     def _draft(self, begin: int) -> tuple[int, list[float]]:
-        """Right guesses of the longest draft from there on, and the margins of all of it."""
+        """Return how many guesses from there on are right, and the margins of the longest draft."""
         return self._answer.draft(begin, self._end)
 
     def _is_second_right(self, position: int) -> bool:
@@ -256,7 +254,7 @@ class _Sampler:
 
 
 class _Adversary(_Sampler):
-    """Guesses right until it is believed, and wrong until it is not."""
+    """A drafter that guesses right until the controller trusts it, then wrong until it does not."""
 
     def __init__(
         self, asked: SimulatedRequest, share: TimeShare, n_kept: int, n_broken: int
@@ -280,7 +278,7 @@ class _Adversary(_Sampler):
 
 
 class SimulatedEngine:
-    """An engine that has just loaded its pair and measured what passes cost."""
+    """An engine that has just loaded its pair and measured the costs of passes."""
 
     def __init__(
         self,
@@ -293,10 +291,11 @@ class SimulatedEngine:
         seed: int = 0,
         n_leaves: int = MAX_SIBLINGS,
     ) -> None:
-        """threshold: None is the default setting.  history: of an earlier engine of the pair.
+        """Start the engine.
 
-        noise: standard deviation of the logarithm of every cost.
-        n_leaves: most siblings of a draft.
+        threshold: None is the default setting.  history: from an earlier engine of the pair.
+        noise: standard deviation of the logarithm of every cost.  n_leaves: most siblings of a
+        draft.
         """
         self._clock = _Clock(noise, seed)
         self._shares = TimeShares(curve)
@@ -322,7 +321,7 @@ class SimulatedEngine:
 
     @property
     def now_ns(self) -> int:
-        """Nanoseconds of all that was done so far."""
+        """Return the simulated time so far, in nanoseconds."""
         return self._clock.now_ns
 
     def answer(self, asked: SimulatedRequest) -> SimulatedAnswer:
@@ -330,7 +329,7 @@ class SimulatedEngine:
         return self.answer_all([asked])[0]
 
     def answer_all(self, several: Sequence[SimulatedRequest]) -> list[SimulatedAnswer]:
-        """Answer requests that came at once, as many at a time as there are slots."""
+        """Answer requests that arrive together, as many at a time as there are slots."""
         first = self._n_asked
         for asked in several:
             self._asked[self._n_asked] = asked
@@ -344,7 +343,9 @@ class SimulatedEngine:
         ]
 
     def _on_message(self, message: ToDaemon) -> None:
-        """Give a request that begins the sampler of its recorded answer; keep how one ends."""
+        """Give a starting request the sampler of its recorded answer; store the end of a finished
+        one.
+        """
         if isinstance(message, Started):
             [slot] = (s for s in self._loop.slots if s.request_id == message.request_id)
             share = self._share_of[message.request_id] = self._shares.open(slot.id)
@@ -376,12 +377,12 @@ def _answered(asked: SimulatedRequest, end: object, share: TimeShare) -> Simulat
 
 
 def _calibrated(target: _Target, drafter: _Drafter, clock: _Clock) -> CostModel:
-    """What the engine measures of a pair that it has just loaded."""
+    """Return the costs that the engine measures when it loads the pair."""
     return calibrate(target, drafter, longest=MAX_DRAFT, clock=lambda: clock.now_ns * 1e-9)
 
 
 def _measured(curve: Curve) -> CostModel:
-    """The same without noise, which is measured once."""
+    """Return the costs without noise, measured once per curve."""
     if curve.name not in _KNOWN:
         clock, shares = _Clock(0.0, 0), TimeShares(curve)
         _KNOWN[curve.name] = _calibrated(

@@ -1,7 +1,7 @@
-"""The time that an answer takes under a rule that looks at nothing but the position.
+"""Compute the time of an answer under a rule that depends only on the position.
 
-Such rules need no engine: each step follows from where it begins.  The sums are the engine's own,
-to the nanosecond, which a test holds against it.
+Such a rule needs no engine: each step follows from its first position.  A test checks that the sums
+equal the engine's to the nanosecond.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from specd.engine.speculative.controller import MAX_DRAFT
 
 
 class Step(NamedTuple):
-    """n_drafted, n_right: by the model, and how many of these are right.
+    """One step of a rule.
 
-    n_sent: tokens that are verified.  n_accepted: those that are kept.  is_found: they are prompt
-    lookup's, not the model's.
+    n_drafted, n_right: tokens that the model drafts, and how many of these are right.
+    n_sent: tokens that are verified.  n_accepted: accepted ones.  is_found: whether they come from
+    prompt lookup.
     """
 
     n_drafted: int = 0
@@ -30,7 +31,7 @@ class Step(NamedTuple):
     is_found: bool = False
 
     def cut_to(self, n_left: int) -> Step:
-        """The same where the answer has so many tokens left, and the draft foresees its end."""
+        """Return the step when n_left tokens are left, whose end the draft predicts."""
         if min(self.n_right, self.n_drafted) < n_left:
             return self
         n_sent = self.n_sent if self.is_found else min(self.n_sent, n_left)
@@ -38,14 +39,15 @@ class Step(NamedTuple):
 
 
 class PolicyRun:
-    """One answer under one rule, as far as it was recorded."""
+    """One answer under one rule, to its recorded end."""
 
     def __init__(
         self, answer: Answer, curve: Curve, rule: Callable[[int], Step], n_read: int = 0
     ) -> None:
-        """rule: position of the next token → what is done there.
+        """Compute all steps.
 
-        n_read: tokens of the prompt that the drafter has read before.
+        rule: position of the next token → step.  n_read: prompt tokens that the drafter has already
+        read.
         """
         self._n_prompt = n_prompt = len(answer.prompt)
         self._costs = costs = _costs(curve)
@@ -66,7 +68,7 @@ class PolicyRun:
             at += step.n_accepted + 1
 
     def ns(self, end: int) -> int:
-        """Nanoseconds of the answer's first `end` tokens, the last of which ends it."""
+        """Return the nanoseconds of the answer's first `end` tokens, the last of which ends it."""
         last = bisect_left(self._starts, end) - 1
         at, step = self._starts[last], self._steps[last]
         ns, n_read = self._before[last]
@@ -74,14 +76,16 @@ class PolicyRun:
 
 
 class _Costs:
-    """A curve's prices as lists: they are asked for at every step of every walk."""
+    """A curve's costs as lists, because every step looks them up."""
 
     def __init__(self, curve: Curve) -> None:
         self._target_ns = [curve.target_ns(1 + n) for n in range(MAX_DRAFT + 1)]
         self._draft_ns, self._read_ns = curve.draft_ns(1, 0), curve.draft_ns(0, 1)
 
     def step_ns(self, step: Step, n_missed: int) -> int:
-        """Nanoseconds of a step.  n_missed: tokens that the drafter must read if it drafts."""
+        """Return the nanoseconds of a step.  n_missed: tokens the drafter must read before it
+        drafts.
+        """
         passes_ns = self._target_ns[step.n_sent]
         if step.n_drafted:
             passes_ns += step.n_drafted * self._draft_ns + n_missed * self._read_ns
@@ -92,12 +96,12 @@ _costs = cache(_Costs)
 
 
 def fixed_length_run(answer: Answer, curve: Curve, length: int) -> PolicyRun:
-    """Draft so many tokens at every step, and send them all; 0 is plain decoding."""
+    """Return the run that drafts and sends `length` tokens at every step; 0 is plain decoding."""
     return PolicyRun(answer, curve, lambda at: fixed_length_step(answer, length, at))
 
 
 def fixed_length_step(answer: Answer, length: int, at: int) -> Step:
-    """What that rule does where the next token is at that position, far from the answer's end."""
+    """Return the step of a fixed length at that position, far from the answer's end."""
     if not length:
         return Step()
     n_right, n_drafted = answer.n_drafted(at)

@@ -1,15 +1,15 @@
-"""What three ideas would gain over the oracle, by arithmetic alone, whether built or not.
+"""Compute by arithmetic alone what three ideas would gain over the oracle.
 
-Each is played by the oracle's rule, with the same knowledge and a λ of its own: the speed that the
-rule itself comes to, found by repetition (Dinkelbach), or a little more.
+Each idea uses the oracle's rule and knowledge with a λ of its own.  λ is the speed that the rule
+itself reaches, found by iteration (Dinkelbach), or slightly more.
 
-Trees: beside its best guess the drafter's second best, the sibling, is verified as a leaf.  It
-costs a row and no draft step, and a pass has no more rows than without.  An accepted one stays
-where it was computed (moved), or is computed again as a row of the next pass (read again), which
-leaves the cache as plain decoding has it.
-Overlap: the drafter goes on along its own draft while the target verifies.  Where that came true,
-the next draft is there already, however long: a bound, for a pass may be too short for it.
-Half step: a drafter as good that takes half the time.
+Trees: besides its best guess, the drafter's second best (the sibling) is verified as a leaf.  It
+costs a row and no draft step, and a pass has no more rows than without it.  An accepted sibling
+stays where it was computed (moved), or is computed again as a row of the next pass (read again),
+which leaves the cache as plain decoding has it.
+Overlap: the drafter continues its own draft while the target verifies.  If all of it was accepted,
+the next draft is ready.  This is an upper bound, because a pass may be too short for it.
+Half step: an equally good drafter that takes half the time.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from specd.engine.speculative.controller import MAX_DRAFT
 
 Flags = npt.NDArray[np.bool_]
 
-#: Repetitions that λ takes to settle, and multiples of it that are tried then.
+#: Iterations until λ converges, and the multiples of it that are tried then.
 _N_RATES, _MULTIPLES = 4, (1.15, 1.3)
-#: What a sibling's chance of one bin at one depth is taken to be known from already.
+#: Weight of the prior for a sibling's probability in one bin at one depth.
 _OF_BIN, _OF_ALL = 8.0, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gains:
-    """Figures of a cell.  oracle: its speed ÷ plain decoding's.  Others: their speed ÷ its."""
+    """The figures of a cell.  oracle: its speed ÷ plain decoding's.  Others: ÷ the oracle's."""
 
     curve: str
     drafter: str
@@ -48,7 +48,7 @@ class Gains:
 
 
 def judge(trace: Trace) -> Iterator[Gains]:
-    """The gains of each idea with one drafter, at every temperature under every curve."""
+    """Yield the gains of each idea with one drafter, for every temperature and curve."""
     for temperature in trace.temperatures:
         known = RecordedGuesses.of(trace.at(temperature))
         for curve in CURVES:
@@ -62,7 +62,7 @@ def judge(trace: Trace) -> Iterator[Gains]:
                 drafter=trace.name,
                 temperature=temperature,
                 oracle=lines,
-                # Where neither pays, a line is a tree, and waiting is no worse than today.
+                # If neither pays, a line is a tree, and waiting is no worse than today.
                 moved=max(moved / lines, 1.0),
                 read_again=max(again / lines, 1.0),
                 overlap=max(overlap_speed(known, curve) / lines, 1.0),
@@ -71,7 +71,7 @@ def judge(trace: Trace) -> Iterator[Gains]:
 
 
 def table(gains: Iterable[Gains]) -> Iterator[str]:
-    """Lines of a Markdown table: of all drafters the least and the most."""
+    """Return the lines of a Markdown table with the least and the largest gain of all drafters."""
     yield "| curve | T | oracle | tree, moved | tree, read again | overlap | half step |"
     yield "|" + "---|" * 7
     places: dict[tuple[str, float], list[Gains]] = {}
@@ -97,12 +97,12 @@ def _range(figures: Sequence[float], n_digits: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RecordedGuesses:
-    """What can be guessed at every position of some answers, and the true chances of it.
+    """The guesses at every position of some answers, and their true probabilities.
 
-    main, siblings: the chance [n, depth] that a guess and all before it are right, and that all
-    before it are and its sibling is.  second_right: whether the sibling of the first wrong guess
-    is.  by_depth, sibling_by_depth: the chance of a guess that is reached, and of a sibling whose
-    guess is wrong.
+    main, siblings: [n, depth], the probability that a guess and all before it are right, and that
+    all before it are and its sibling is.  second_right: whether the sibling of the first wrong
+    guess is right.  by_depth, sibling_by_depth: the probability of a guess that is reached, and of
+    a sibling whose guess is wrong.
     """
 
     answers: Sequence[Answer]
@@ -141,10 +141,10 @@ class RecordedGuesses:
 
 
 def _second_right(answers: Sequence[Answer], model: Guesses) -> Flags:
-    """At each position, whether the sibling of the draft's first wrong guess is right."""
+    """Return for each position whether the sibling of the draft's first wrong guess is right."""
     flags = [second for a in answers for second in (*a.second_right[1:], False)]
     begins = [at for a in answers for at in range(1, len(a.tokens))]
-    # Each answer has one flag more than positions: behind its end there is none.
+    # Each answer has one more flag than positions: nothing follows its end.
     number = np.repeat(np.arange(len(answers)), [len(a.tokens) - 1 for a in answers])
     places = np.arange(len(begins)) + number + model.n_right
     is_right: Flags = np.array(flags)[places] & (model.n_right < model.lengths)
@@ -152,7 +152,7 @@ def _second_right(answers: Sequence[Answer], model: Guesses) -> Flags:
 
 
 def _sibling_table(model: Guesses, second_right: Flags) -> tuple[Floats, Floats]:
-    """The chance of a sibling by its guess's bin and depth [bin, depth], and by depth [depth]."""
+    """Return a sibling's probability by bin and depth [bin, depth], and by depth [depth]."""
     wrong = np.flatnonzero(model.n_right < model.lengths)
     depths = model.n_right[wrong]
     places = model.bins[wrong, depths], depths
@@ -170,10 +170,10 @@ def _sibling_table(model: Guesses, second_right: Flags) -> tuple[Floats, Floats]
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is done at each position [n].
+    """The step at each position [n].
 
-    n_rows: guesses that are verified.  n_accepted: those that are kept of the line.  sibling:
-    whether one is kept beside it.  worth: in tokens, of which a plain step has none.
+    n_rows: guesses that are verified.  n_accepted: accepted ones of the line.  sibling: whether a
+    sibling is accepted.  worth: in tokens; a plain step has none.
     """
 
     n_drafted: Ints
@@ -184,12 +184,12 @@ class _Plan:
 
 
 def line_speed(known: RecordedGuesses, curve: Curve) -> float:
-    """Plain decoding's time ÷ that of the oracle."""
+    """Return plain decoding's time ÷ the oracle's."""
     return _converged_speed(lambda rate: _ns(known, curve, _plan(known, curve, rate)), known)
 
 
 def tree_speed(known: RecordedGuesses, curve: Curve, *, reads_again: bool) -> float:
-    """The same with siblings."""
+    """Return plain decoding's time ÷ that of the oracle with siblings."""
     sets = _SiblingSets(known, 1.0)
 
     def ns(rate: float) -> int:
@@ -207,14 +207,14 @@ def tree_speed(known: RecordedGuesses, curve: Curve, *, reads_again: bool) -> fl
 
 
 def overlap_speed(known: RecordedGuesses, curve: Curve) -> float:
-    """The same without siblings, where a draft that came true is gone on with during the pass."""
+    """Return plain decoding's time ÷ that of the oracle that continues accepted drafts."""
     free, worth = replace(curve, draft_step=0.0, catch_up=0.0), 0.0
 
     def ns(rate: float) -> int:
         nonlocal worth
         paid = _plan(known, curve, rate, next_worth=worth)
         hidden = _plan(known, free, rate, next_worth=worth)
-        # What a draft that is there is worth more than one that is yet to be made.
+        # A draft that exists is worth this much more than one that must still be made.
         worth = max(float((hidden.worth - paid.worth).mean()), 0.0)
         return _ns(known, curve, paid, hidden=hidden)
 
@@ -222,7 +222,7 @@ def overlap_speed(known: RecordedGuesses, curve: Curve) -> float:
 
 
 def _converged_speed(ns: Callable[[float], int], known: RecordedGuesses) -> float:
-    """The best speed that a rule comes to.  ns: λ → nanoseconds of all answers."""
+    """Return the best speed of a rule.  ns: λ → nanoseconds of all answers."""
     plain = PLAIN_NS * sum(len(answer.tokens) - 1 for answer in known.answers)
     rate = best = 1.0
     for _ in range(_N_RATES):
@@ -239,10 +239,10 @@ def _ns(
     again: _Plan | None = None,
     hidden: _Plan | None = None,
 ) -> int:
-    """Nanoseconds of all answers, each to its end.
+    """Return the nanoseconds of all answers, each to its end.
 
-    again: what is done with a sibling to be read again, where there is such a thing.
-    hidden: what is done where the draft is there already, where there is such a thing.
+    again: the plan for a sibling to be read again, if there is one.
+    hidden: the plan where the draft is already there, if there is one.
     """
     columns = [_rows(known, one) for one in (plan, again or hidden or plan)]
     passes = [curve.target_ns(1 + n) for n in range(2 * MAX_DRAFT + 2)]
@@ -261,14 +261,14 @@ def _ns(
             at += n_accepted + sibling + 1
             is_other = sibling
             if hidden is not None:
-                # The drafter's own line is what was said.
+                # The drafter's own line is the recorded text.
                 is_other = n_right >= n_accepted and at <= n and answer.right[at - 1]
         first += n - 1
     return total
 
 
 def _rows(known: RecordedGuesses, plan: _Plan) -> list[tuple[int, int, int, int, bool]]:
-    """The plan by position: drafted by the model, right ones of all, rows, accepted, sibling."""
+    """Return by position: drafted by the model, right ones of all, rows, accepted, sibling."""
     n_right = known.model.n_right
     columns = (plan.n_drafted, n_right, plan.n_rows, plan.n_accepted, plan.sibling)
     return list(zip(*(column.tolist() for column in columns), strict=True))
@@ -278,13 +278,13 @@ def _rows(known: RecordedGuesses, plan: _Plan) -> list[tuple[int, int, int, int,
 
 
 class _SiblingSets:
-    """The likeliest guesses and siblings among those of the first so many depths.
+    """The most probable guesses and siblings within each depth.
 
-    A sibling is never likelier than the guess before it, so the likeliest are always a tree.
+    A sibling is never more probable than the guess before it, so the set is always a tree.
     """
 
     def __init__(self, known: RecordedGuesses, share: float) -> None:
-        """share: of a token, which a sibling is worth that is kept beside the one that follows."""
+        """Build the sets.  share: worth of an accepted sibling, as a share of a token."""
         self._known, self._siblings = known, known.siblings * share
         self._totals = [self._total(depth) for depth in range(MAX_DRAFT + 1)]
 
@@ -293,9 +293,9 @@ class _SiblingSets:
         return np.cumsum(-np.sort(-np.concatenate(several, axis=1), axis=1), axis=1)
 
     def best(self, depth: int, price: Floats) -> tuple[Floats, Ints, Floats, Ints]:
-        """Worth and number of the best; tokens and number of the siblings among them.
+        """Return worth and size of the best set, and tokens and number of its siblings.
 
-        price: in tokens, of 0 rows, of 1 …
+        price: in tokens, of 0 rows, of 1 row, and so on.
         """
         n = len(self._known.main)
         if not depth:
@@ -311,7 +311,7 @@ class _SiblingSets:
         return worths[lines, rows], rows, tokens - main, rows - n_main
 
     def kept(self, n_drafted: Ints, n_rows: Ints) -> tuple[Ints, Flags]:
-        """Accepted guesses of the line, and whether a sibling is accepted, with so many rows."""
+        """Return the accepted guesses of the line, and whether a sibling is accepted."""
         model = self._known.model
         there = np.arange(MAX_DRAFT) < n_drafted[:, None]
         several = [np.where(there, c, 0.0) for c in (self._known.main, self._siblings)]
@@ -333,10 +333,10 @@ def _plan(
     next_worth: float = 0.0,
     n_again: int = 0,
 ) -> _Plan:
-    """The oracle's plan with that λ; a line where there are no sets of guesses and siblings.
+    """Return the oracle's plan with that λ; without sibling sets, a line.
 
-    next_worth: tokens that a line is worth which goes on behind what is kept.  n_again: rows that
-    the pass has anyway.
+    next_worth: tokens that a line is worth if it continues after the accepted tokens.  n_again:
+    rows that the pass has in any case.
     """
     price = _prices(curve, rate, n_again)
     found_tokens = np.cumsum(known.found_main, axis=1) - price[1 : MAX_DRAFT + 1]
@@ -362,7 +362,7 @@ def _plan(
 
 
 def _prices(curve: Curve, rate: float, n_again: int) -> Floats:
-    """Tokens that verifying costs, by number of rows from 0 on."""
+    """Return the tokens that verifying costs, by the number of rows from 0 on."""
     widths = [curve.target_ns(1 + n_again + n) / PLAIN_NS for n in range(4 * MAX_DRAFT + 1)]
     return rate * (np.array(widths) - widths[0])
 
@@ -375,9 +375,9 @@ def _draft(
     next_worth: float,
     found_worth: Floats,
 ) -> tuple[Floats, Ints, Ints]:
-    """Worth, rows and tokens drafted of the model's draft at every position.
+    """Return worth, rows and tokens drafted of the model's draft at every position.
 
-    Another token is drafted as long as some longer draft promises more than what is there.
+    The drafter continues as long as some longer draft promises more than the current one.
     """
     n = len(known.main)
     zero = np.zeros(n, dtype=np.int64)
@@ -409,7 +409,7 @@ def _draft(
 
 
 def _ahead(known: RecordedGuesses, depth: int, *, with_siblings: bool) -> tuple[Floats, Ints, Ints]:
-    """Tokens that more depth promises, its rows and its steps: of lines alone, then of trees."""
+    """Return the tokens that more depth promises, its rows and its steps: lines, then trees."""
     chances = np.cumprod(known.by_depth[depth:])
     gains, n_steps = np.cumsum(chances), np.arange(1, MAX_DRAFT - depth + 1)
     if not with_siblings:

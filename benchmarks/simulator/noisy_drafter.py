@@ -1,4 +1,4 @@
-"""A drafter made worse by noise in its weights: pairs of different quality are to be judged."""
+"""Make worse drafters by adding noise to the weights, to judge pairs of different quality."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import gguf
 import numpy as np
 from gguf import quants
 
-from specd.bench.cache import atomic_output, cached_file
-from specd.bench.gguf_file import open_gguf
+from specd.bench.gguf_cache import atomic_output, cached_file, open_gguf
 
-#: Part of a cached file's name: raise it when the same share would give other weights.
+#: Part of a cached file's name: raise it if the same share gives other weights.
 _FORMAT = 1
 _SEED = 20261122
 
 
 def add_weight_noise(source: Path, noise: float) -> Path:
-    """The same file, Gaussian noise added to its matrices, from the cache or atomic_output now.
+    """Return a copy of the file with Gaussian noise added to its matrices, from the cache if
+    possible.
 
-    noise: its deviation, as a share of that of the matrix's own weights.  The embedding is left as
-    it is.  StoreError: no GGUF, or no room or right to write it.
+    noise: its standard deviation, as a share of that of the matrix's own weights.  The embedding
+    stays as it is.  Raises StoreError for a file that is not a GGUF, or a copy that cannot be
+    written.
     """
     open_gguf(source)
     return cached_file(

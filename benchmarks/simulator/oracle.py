@@ -1,9 +1,9 @@
-"""The policy that knows the true chance of every confidence at every depth, and its own speed.
+"""Compute the policy that knows the true probability of every confidence at every depth.
 
-It plays by the controller's rule (docs/speculation.md) with nothing left to be learned: the chances
-are counted over the very answers that it is judged on, and λ is the one of a few rates that makes
-them fastest.  What one request has over another it does not know, so that a policy which learns
-that can be faster.
+It uses the controller's rule (docs/speculation.md) and has nothing left to learn.  The
+probabilities are counted over the same answers that it is judged on, and λ is the one of a few
+rates that makes them fastest.  It does not know how requests differ, so a policy that learns this
+can be faster.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from benchmarks.simulator.positions import Floats, Guesses, Ints, drafted, looke
 from benchmarks.simulator.trace import Answer
 from specd.engine.speculative.controller import MAX_DRAFT
 
-#: Rates that are tried for λ, in tokens per plain pass.
+#: The rates tried for λ, in tokens per plain pass.
 _RATES = (1.0, 1.2, 1.45, 1.75, 2.1, 2.5, 3.0, 3.6, 4.5, 6.0)
 
 
 class Oracle:
-    """For the answers of one pair at one temperature under one curve."""
+    """The oracle for the answers of one pair at one temperature under one curve."""
 
     def __init__(self, answers: Sequence[Answer], curve: Curve) -> None:
         self._curve = curve
@@ -37,13 +37,13 @@ class Oracle:
         self._known = self._policy_runs(positions, self.rate)
 
     def ns(self, answer: Answer, end: int) -> int:
-        """Nanoseconds of the first `end` tokens of one of its answers."""
+        """Return the nanoseconds of the first `end` tokens of one of its answers."""
         return self._known[answer].ns(end)
 
     def of_others(self, answers: Sequence[Answer], *, has_read: bool) -> int:
-        """Nanoseconds of other answers, with the chances of its own.
+        """Return the nanoseconds of other answers, with the probabilities of its own.
 
-        has_read: the drafter knows the prompts already.
+        has_read: whether the drafter has already read the prompts.
         """
         return _whole(self._policy_runs(_Positions.of(answers), self.rate, has_read=has_read))
 
@@ -54,7 +54,7 @@ class Oracle:
         runs, first = {}, 0
 
         def rule(at: int) -> Step:
-            # No step is at the first token: it comes with the prompt.
+            # The first token needs no step: the prompt's pass gives it.
             return Step._make(rows[first + at - 1])
 
         for answer in positions.answers:
@@ -64,7 +64,7 @@ class Oracle:
         return runs
 
     def _columns(self, positions: _Positions, rate: float) -> Sequence[Ints]:
-        """What it does at each position with that λ: the fields of a Step."""
+        """Return the step at each position with that λ, as the fields of a Step."""
         model, found = positions.model, positions.found
         chances = np.cumsum(found.chances(self._of_found), axis=1)
         found_worth, n_found = _best(chances - rate * self._added, found)
@@ -75,9 +75,9 @@ class Oracle:
         return n_drafted, model.n_right, n_sent, n_accepted, is_found.astype(np.int64)
 
     def _draft(self, model: Guesses, rate: float, found_worth: Floats) -> tuple[Floats, Ints, Ints]:
-        """Worth, tokens to send and tokens drafted of the model's draft at every position.
+        """Return worth, tokens to send and tokens drafted of the model's draft at every position.
 
-        Another token is drafted as long as some longer draft promises more than what is there.
+        The drafter continues as long as some longer draft promises more than the current one.
         """
         chances = model.chances(self._of_model)
         tokens, n = np.cumsum(chances, axis=1), len(model.lengths)
@@ -101,7 +101,7 @@ class Oracle:
 
 @dataclass(frozen=True, slots=True)
 class _Positions:
-    """What can be guessed at every position of some answers."""
+    """The possible guesses at every position of some answers."""
 
     answers: Sequence[Answer]
     model: Guesses
@@ -113,12 +113,12 @@ class _Positions:
 
 
 def _whole(runs: Mapping[Answer, PolicyRun]) -> int:
-    """Nanoseconds of all answers, each to its end."""
+    """Return the nanoseconds of all answers, each to its end."""
     return sum(run.ns(len(answer.tokens)) for answer, run in runs.items())
 
 
 def _best(worths: Floats, guesses: Guesses) -> tuple[Floats, Ints]:
-    """The best length of drafts that are there already, and its worth; 0 where none has any."""
+    """Return the best length of the existing drafts and its worth; 0 if none is worth anything."""
     there = np.arange(MAX_DRAFT) < guesses.lengths[:, None]
     worths = np.where(there, worths, -np.inf)
     best, n = worths.max(axis=1), worths.argmax(axis=1) + 1

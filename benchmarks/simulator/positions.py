@@ -1,4 +1,6 @@
-"""Every position of some answers as arrays: what the model drafts there, and what lookup finds."""
+"""Compute the drafts of the model and of prompt lookup at every position of some answers, as
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,22 @@ from specd.engine.speculative.prompt_lookup import PromptLookup
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-#: What a chance of one bin at one depth is taken to be known from already: the bin's at any depth,
-#: and that of all bins.
+#: Weights of the priors for one bin at one depth: the bin's probability at any depth, and that of
+#: all bins.
 _OF_BIN, _OF_ALL = 8.0, 2.0
 N_BINS = max(map(len, EDGES.values())) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class LookupGuess:
-    """What prompt lookup finds at a position, and how many of its tokens are right."""
+    """The tokens that prompt lookup finds at a position, and how many of them are right."""
 
     n_right: int
     matches: Sequence[float]
 
 
 def lookup_guesses(answer: Answer) -> Sequence[LookupGuess]:
-    """By position; nothing before the first token of the answer."""
+    """Return the guess at each position; there is none before the first token of the answer."""
     if answer not in _FOUND:
         _FOUND[answer] = [LookupGuess(0, ()), *_look_up(answer)]
     return _FOUND[answer]
@@ -58,7 +60,7 @@ def _look_up(answer: Answer) -> list[LookupGuess]:
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """One drafter at every position: lengths and right ones [n], bins of confidence [n, depth]."""
+    """One drafter at every position: lengths and right guesses [n], bins [n, depth]."""
 
     lengths: Ints
     n_right: Ints
@@ -71,7 +73,9 @@ class Guesses:
         answers: Sequence[Answer],
         draft: Callable[[Answer, int], tuple[int, Sequence[float]]],
     ) -> Guesses:
-        """draft: answer and position → right guesses, and the confidences of all of them."""
+        """Return the guesses.  draft: answer and position → right guesses, and the confidences of
+        all.
+        """
         drafts = [draft(a, at) for a in answers for at in range(1, len(a.tokens))]
         confidences = np.full((len(drafts), MAX_DRAFT), np.inf)
         for row, (_, several) in enumerate(drafts):
@@ -83,9 +87,9 @@ class Guesses:
         )
 
     def table(self) -> tuple[Floats, Floats]:
-        """The true chance of a guess by bin and depth [bin, depth], and by depth alone [depth].
+        """Return the probability of a right guess [bin, depth], and by depth alone [depth].
 
-        That is the share of right ones among all that were reached.
+        This is the share of right guesses among all that were reached.
         """
         depths = np.broadcast_to(np.arange(MAX_DRAFT), self.bins.shape)
         judged = (depths <= self.n_right[:, None]) & (depths < self.lengths[:, None])
@@ -99,7 +103,7 @@ class Guesses:
         return (n_right + _OF_BIN * of_bin[:, None]) / (n + _OF_BIN), of_depth
 
     def chances(self, table: Floats) -> Floats:
-        """For each guess [n, depth]: the chance that it and all before it are right."""
+        """Return [n, depth]: the probability that a guess and all before it are right."""
         depths = np.arange(MAX_DRAFT)
         there = depths < self.lengths[:, None]
         chances = np.where(there, table[self.bins, depths], 0.0)
@@ -107,12 +111,12 @@ class Guesses:
 
 
 def drafted(answers: Sequence[Answer]) -> Guesses:
-    """What the model guesses."""
+    """Return the model's guesses."""
     return Guesses.of(DrafterKind.MODEL, answers, lambda a, at: a.draft(at, len(a.tokens)))
 
 
 def looked_up(answers: Sequence[Answer]) -> Guesses:
-    """What prompt lookup guesses."""
+    """Return the guesses of prompt lookup."""
     return Guesses.of(
         DrafterKind.LOOKUP,
         answers,

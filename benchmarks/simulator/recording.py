@@ -1,6 +1,6 @@
-"""Records a trace: the target writes its answers, the drafter guesses at every position of them.
+"""Record a trace: the target writes its answers, and the drafter guesses at every position of them.
 
-Both are loaded and run as the engine does: the same backends, samplers and shared noise.
+Both models are loaded and run as the engine does: the same backends, samplers and shared noise.
 """
 
 from __future__ import annotations
@@ -17,31 +17,29 @@ import numpy as np
 
 import specd
 from benchmarks.simulator.trace import Answer, Trace
-from specd.bench.rendering import Renderer
-from specd.bench.workload import HOSTILE, WORKLOADS, load_workload
+from specd.bench.workload import HOSTILE, WORKLOADS, Renderer, load_workload
 from specd.core import Done, EngineRequest, EngineSpec, SamplingParams, TokenId
-from specd.engine import pair
+from specd.engine import loader
 from specd.engine.sampler import Choice, CoupledSampler, Row
 from specd.engine.speculative.controller import MAX_DRAFT
-from specd.engine.speculative.draft_model import DraftModel
-from specd.engine.speculative.drafter import DraftJob
+from specd.engine.speculative.draft_model import DraftJob, DraftModel
 from specd.engine.worker import make_loop
 from specd.errors import EngineError, LoadFailed
 from specd.ipc.messages import Finished, ToDaemon
 
 KINDS = tuple(name for name in WORKLOADS if name != HOSTILE)
 TEMPERATURES = (0.0, 0.8)
-#: Of each slot: the workloads' longest prompt, an answer, and a draft behind its end.
+#: Context of each slot: the workloads' longest prompt, an answer, and a draft after its end.
 _N_CTX = 1536
-#: Times that each prompt is asked before a kind of text is left with fewer answers.
+#: How often each prompt is sent before a kind of text gets fewer answers.
 _N_TURNS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What is asked: n_answers of n_tokens for each kind of text and temperature.
+    """The settings of a recording: n_answers of n_tokens for each kind of text and temperature.
 
-    noise: that was added to the drafter's weights, to be noted.
+    noise: the noise in the drafter's weights, stored with the trace.
     n_slots: answers that are written, or guessed at, at a time.
     """
 
@@ -56,9 +54,9 @@ class Recording:
     n_slots: int = 16
 
     def run(self, on_progress: Callable[[str], None] = lambda _: None) -> Trace:
-        """Load the pair, write the answers and guess at them.  LoadFailed, EngineError."""
+        """Load the pair, write the answers and guess at them.  Raises LoadFailed, EngineError."""
         spec = self._spec()
-        loaded = pair.load(spec, lambda _: None)
+        loaded = loader.load_pair(spec, lambda _: None)
         if loaded.drafter is None:
             raise LoadFailed(f"{self.drafter} cannot draft: {loaded.facts.no_pair_detail}")
         author = _AnswerRecorder(spec, loaded)
@@ -89,7 +87,7 @@ class Recording:
     def _asked(
         self, renderer: Renderer, kind: str, temperature: float
     ) -> Iterator[_RecordingRequest]:
-        """Each prompt by itself, then again and again behind another one, with other seeds."""
+        """Yield each prompt alone, then again after another prompt, with other seeds."""
         workload = load_workload(kind)
         prompts = (*workload.prompts, *workload.warm_up)
         for turn in range(_N_TURNS):
@@ -124,9 +122,9 @@ class _RecordingRequest:
 
 @dataclass(slots=True)
 class _RecordedAnswer:
-    """An answer, and the guesses at it as far as they have come.
+    """An answer, and its guesses so far.
 
-    The first token comes with the prompt: nothing is guessed for it.
+    The prompt's pass gives the first token, so there is no guess for it.
     """
 
     kind: str
@@ -137,7 +135,7 @@ class _RecordedAnswer:
     margins: list[float] = field(default_factory=lambda: [0.0])
     second_right: list[bool] = field(default_factory=lambda: [False])
     after_error: list[list[float]] = field(default_factory=lambda: [[]])
-    #: The draft behind a wrong guess, that guess included; empty along the true text.
+    #: The draft after a wrong guess, that guess included; empty along the true text.
     astray: list[TokenId] = field(default_factory=list)
 
     def answer(self) -> Answer:
@@ -157,7 +155,7 @@ class _RecordedAnswer:
 def _balance_acceptance(
     found: Sequence[Sequence[_RecordedAnswer]], n_each: int
 ) -> list[_RecordedAnswer]:
-    """So many of each kind; what one kind lacks is made up from the others, in turn."""
+    """Return n answers of each kind; missing ones are replaced by those of other kinds, in turn."""
     chosen = [written for several in found for written in several[:n_each]]
     spare = zip_longest(*(several[n_each:] for several in found))
     others = [written for several in spare for written in several if written is not None]
@@ -167,7 +165,7 @@ def _balance_acceptance(
 class _AnswerRecorder:
     """The engine's loop without drafts."""
 
-    def __init__(self, spec: EngineSpec, loaded: pair.LoadedPair) -> None:
+    def __init__(self, spec: EngineSpec, loaded: loader.LoadedPair) -> None:
         self._said: list[ToDaemon] = []
         self._loop = make_loop(spec, loaded, self._said.append)
         self._n_slots = spec.n_slots
@@ -176,7 +174,7 @@ class _AnswerRecorder:
     def write(
         self, asked: Iterator[_RecordingRequest], n_answers: int, n_tokens: int
     ) -> list[_RecordedAnswer]:
-        """At least n_answers that did not end before n_tokens; fewer where there are no more."""
+        """Return at least n_answers with n_tokens each; fewer if the prompts run out."""
         found: list[_RecordedAnswer] = []
         while len(found) < n_answers:
             several = [question for _, question in zip(range(self._n_slots), asked, strict=False)]
@@ -214,7 +212,7 @@ def _written(asked: _RecordingRequest, end: object) -> _RecordedAnswer:
 
 
 class _RecordingSampler:
-    """Draws as the drafter does; of a wrong guess it finds whether the next best is right."""
+    """Sample as the drafter does, and find whether the second best is right after a wrong guess."""
 
     def __init__(self, params: SamplingParams) -> None:
         self._sampler = CoupledSampler(params)
@@ -244,7 +242,7 @@ def guess_all(
     answers: Sequence[_RecordedAnswer],
     n_slots: int,
 ) -> None:
-    """Fill in the guesses at all answers, as many at a time as there are slots."""
+    """Fill in the guesses of all answers, as many at a time as there are slots."""
     waiting = iter(answers)
     at_work: dict[int, tuple[_RecordedAnswer, _RecordingSampler]] = {}
     while True:
@@ -264,7 +262,7 @@ def guess_all(
 
 
 def _job(slot: int, written: _RecordedAnswer, sampler: _RecordingSampler) -> DraftJob:
-    """One more guess: behind the true text, or behind a wrong guess."""
+    """Return one more draft job: after the true text, or after a wrong guess."""
     n_true = len(written.right) - bool(written.astray)
     sampler.truth = None if written.astray else written.tokens[n_true]
     return DraftJob(
@@ -283,7 +281,7 @@ def _note(
     job: DraftJob,
     is_eog: Callable[[TokenId], bool],
 ) -> bool:
-    """Take a guess down; whether it was the last behind an error, so that the true text goes on."""
+    """Store a guess; return whether it was the last one after an error."""
     [token], [margin] = job.tokens, job.margins
     if written.astray:
         written.after_error[-1].append(margin)

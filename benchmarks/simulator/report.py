@@ -1,4 +1,4 @@
-"""All cells and situations, played anew or read from the file that the page is rendered from."""
+"""Simulate all cells and situations, or read the stored figures that the page is rendered from."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from specd.errors import StoreError
 FOLDER = Path(__file__).parent
 TRACES = FOLDER / "traces"
 FIGURES = FOLDER / "figures.json"
-#: Pairs that are judged, the best drafter first: the files of TRACES, and the noise in the weights
-#: of each one's drafter.
+#: The pairs, best drafter first: file in TRACES → noise in the weights of its drafter.
 NOISE = {"demo": 0.0, "demo-noise-28": 0.28, "demo-noise-38": 0.38}
 DRAFTERS = tuple(NOISE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A trace in short.  first_right: temperature → share of positions where the guess is right."""
+    """A summary of a trace.  first_right: temperature → share of positions with a right guess."""
 
     drafter: str
     n_answers: int
@@ -39,7 +38,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """n_sessions: of each cell.  n_situation_sessions: of each situation."""
+    """All figures.  n_sessions: of each cell.  n_situation_sessions: of each situation."""
 
     n_sessions: int
     n_situation_sessions: int
@@ -50,7 +49,7 @@ class Report:
 
 @cache
 def trace(name: str) -> Trace:
-    """One of the recorded traces by its name, or any other by its path.  StoreError."""
+    """Return a recorded trace by its name, or another one by its path.  Raises StoreError."""
     return load(TRACES / f"{name}.npz" if name in DRAFTERS else Path(name))
 
 
@@ -60,7 +59,7 @@ def simulate(
     n_processes: int = 1,
     on_progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Report:
-    """Play everything.  on_progress: parts done, and all there are."""
+    """Simulate everything.  on_progress: receives the parts done and all parts."""
     places = [(d, t, c.name) for d in DRAFTERS for t in trace(d).temperatures for c in CURVES]
     cells, situations = [], []
     parts = [partial(_run_place, *place, n_sessions, n_situation_sessions) for place in places]
@@ -77,17 +76,17 @@ def simulate(
     )
 
 
-#: A cell, and all situations with the same drafter, temperature and curve: they share yardsticks.
+#: A cell, and all situations with the same drafter, temperature and curve: they share baselines.
 CellResult = tuple[CellFigures, Sequence[SituationFigures]]
 
 
 def _run_parts(parts: Sequence[Callable[[], CellResult]], n_processes: int) -> Iterator[CellResult]:
-    """The figures of all parts, in order."""
+    """Return the figures of all parts, in order."""
     if n_processes == 1:
         yield from (part() for part in parts)
         return
     with ProcessPoolExecutor(n_processes, get_context("spawn")) as pool:
-        # They take about equally long and are many, so that all processes end at about one time.
+        # Parts are many and take about equally long, so all processes end at about the same time.
         yield from pool.map(_call, parts)
 
 
@@ -117,12 +116,12 @@ def _recorded(found: Trace) -> Recorded:
 
 
 def write(report: Report, path: Path = FIGURES) -> None:
-    """Keep the figures, rounded as far as the page shows them and one digit more."""
+    """Store the figures with one digit more than the page shows."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(rounded(report)), indent=1) + b"\n")
 
 
 def read(path: Path = FIGURES) -> Report:
-    """What was kept.  StoreError where the file holds no figures of this version."""
+    """Return the stored figures.  Raises StoreError for a file without figures of this version."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Report)
     except (OSError, msgspec.MsgspecError) as error:
@@ -130,7 +129,7 @@ def read(path: Path = FIGURES) -> Report:
 
 
 def rounded(report: Report) -> Report:
-    """The same with four digits behind the point: more of them differ between processors."""
+    """Return the value with four decimals; further decimals differ between processors."""
     return msgspec.convert(_rounded(msgspec.to_builtins(report)), Report)
 
 

@@ -1,7 +1,7 @@
-"""The time that several answers take at one fixed draft length, some of them at a time.
+"""Compute the time of several concurrent answers at one fixed draft length.
 
-Such a rule needs no engine, see walk.py; what is added here is how slots share passes.  The sums
-are the engine's own, to the nanosecond, which a test holds against it.
+Such a rule needs no engine, see fixed_policy.py; this module adds how slots share passes.  A test
+checks that the sums equal the engine's to the nanosecond.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.simulator.curves import Curve
 from benchmarks.simulator.fixed_policy import Step, fixed_length_step
 from benchmarks.simulator.sessions import Cut
 
-#: Rows of a pass, of the target and of the drafter.
+#: Most rows of a pass, of the target and of the drafter.
 N_BATCH = 512
 
 
@@ -22,7 +22,8 @@ N_BATCH = 512
 class _Running:
     """A request in a slot.
 
-    n_unread: tokens of its prompt.  at: tokens said.  n_drafter: tokens that the drafter has read.
+    n_unread: tokens of its prompt.  at: tokens generated.  n_drafter: tokens that the drafter has
+    read.
     """
 
     cut: Cut
@@ -32,7 +33,7 @@ class _Running:
     step: Step = Step()  # noqa: RUF009 - it cannot be changed
 
     def advance(self) -> None:
-        """Say what the step gives."""
+        """Add the tokens of one step."""
         n_history = len(self.cut.answer.prompt) + self.at
         if self.step.n_drafted:
             self.n_drafter = n_history + min(self.step.n_drafted - 1, self.step.n_accepted)
@@ -40,7 +41,7 @@ class _Running:
 
 
 class SharedPassTimer:
-    """Requests that come at once are answered in order, as many at a time as there are slots."""
+    """Times requests that arrive together, as many at a time as there are slots."""
 
     def __init__(self, curve: Curve, length: int) -> None:
         """length: of every draft; 0 is plain decoding."""
@@ -49,7 +50,7 @@ class SharedPassTimer:
         self._target_ns = cache(curve.target_ns)
 
     def ns(self, cuts: Sequence[Cut], n_slots: int) -> int:
-        """Nanoseconds from the first pass to the last, prompts included."""
+        """Return the nanoseconds from the first pass to the last, prompts included."""
         waiting = [_Running(cut, len(cut.answer.prompt)) for cut in reversed(cuts)]
         running: list[_Running] = []
         ns = 0
@@ -74,7 +75,7 @@ class SharedPassTimer:
         return ns + self._target_ns(max(n_logits, 1))
 
     def _drafting_ns(self, drafting: Sequence[_Running]) -> int:
-        """All draft in lock-step: there are as many passes as the longest draft has tokens."""
+        """Return the nanoseconds of drafting: as many passes as the longest draft has tokens."""
         if not drafting:
             return 0
         n_read = sum(len(o.cut.answer.prompt) + o.at - 1 - o.n_drafter for o in drafting)
@@ -84,9 +85,9 @@ class SharedPassTimer:
 
 
 def _read_on(reading: Sequence[_Running], room: int) -> int:
-    """Read as much of the prompts as there is room for; how many of them came to their end.
+    """Read prompt tokens into the free rows; return how many prompts were completed.
 
-    Each gets an equal share, the shortest first, and at its end its first token.
+    Each prompt gets an equal share, the shortest first, and at its end its first token.
     """
     n_ended = 0
     for at, one in enumerate(sorted(reading, key=lambda one: one.n_unread)):

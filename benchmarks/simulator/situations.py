@@ -1,4 +1,4 @@
-"""What a plain session leaves out: drafters, texts, loads, costs and histories of other kinds."""
+"""Simulate other drafters, texts, loads, costs and histories than those of the cells."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from benchmarks.simulator.cells import run_cell
 from benchmarks.simulator.curves import Curve
 from benchmarks.simulator.engine import SimulatedEngine, SimulatedRequest
 from benchmarks.simulator.oracle import Oracle
-from benchmarks.simulator.session_result import SessionTimes, Situation, answer_in_sequence
-from benchmarks.simulator.sessions import session
+from benchmarks.simulator.sessions import SessionTimes, Situation, answer_in_sequence, session
 from benchmarks.simulator.trace import Answer, Trace
 from specd.core import BandHistory, DrafterKind, PairHistory
 from specd.engine.speculative.acceptance import EDGES
 from specd.engine.speculative.controller import MAX_DRAFT
 from specd.engine.speculative.drafter_stats import DOES_NOT_PAY
 
-#: A turning text is three parts of so many tokens.
+#: Tokens of each of the three parts of a changing text.
 _PART = 64
-#: Standard deviation of the logarithm of each cost, where costs are noisy.
+#: Standard deviation of the logarithm of each noisy cost.
 _NOISE = 0.1
-#: Its single answers have no bound: an estimate that noise made wrong may cost more.
+#: This situation has no bound for single answers: noise may mislead an estimate.
 NOISY = "noisy costs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SituationFigures:
-    """Ratios are of speeds, against what the situation names; of the median and the worst session.
+    """The figures of a situation.  Ratios are of speeds, ÷ the situation's reference.
 
-    gain: plain time ÷ time, of the median session.
+    ratio, worst: of the median and of the worst session.  gain: plain time ÷ time, median session.
     worst_answer: the most that an answer took beyond its share of plain time, in plain passes; None
-    in figures that were kept before it was measured.
+    in figures from before it was measured.
     """
 
     situation: str
@@ -51,7 +50,7 @@ class SituationFigures:
 def run_situation(
     name: str, trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> SituationFigures:
-    """One of SITUATIONS.  KeyError for every other name."""
+    """Simulate one of SITUATIONS.  Raises KeyError for another name."""
     several = SITUATIONS[name](trace, temperature, curve, n_sessions)
     ratios = [one.best / one.taken for one in several]
     return SituationFigures(
@@ -73,7 +72,7 @@ def run_situation(
 def _turning_text(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Held against the oracle of each part: one that knows the kind of text that it is."""
+    """Compare with the oracle of each part, which knows the kind of the text."""
     answers = trace.at(temperature)
     worst, best = _extremes(answers)
     known = {kind: Oracle([a for a in answers if a.kind == kind], curve) for kind in (worst, best)}
@@ -90,7 +89,7 @@ def _turning_text(
 
 
 def _extremes(answers: Sequence[Answer]) -> tuple[str, str]:
-    """The kinds of text that the drafter guesses worst and best."""
+    """Return the kinds of text with the fewest and the most right guesses."""
     shares: dict[str, list[bool]] = {}
     for answer in answers:
         shares.setdefault(answer.kind, []).extend(answer.right)
@@ -99,7 +98,7 @@ def _extremes(answers: Sequence[Answer]) -> tuple[str, str]:
 
 
 def _turning(answers: Sequence[Answer], kinds: Sequence[str], number: int) -> list[Answer]:
-    """As many answers as there are of the first kind, each with parts of three others."""
+    """Return as many answers as there are of the first kind, each with parts of three others."""
     chance = random.Random(number)  # noqa: S311 - repeatable, no secret
     of_kind = {kind: [a for a in answers if a.kind == kind] for kind in kinds}
     return [
@@ -109,7 +108,7 @@ def _turning(answers: Sequence[Answer], kinds: Sequence[str], number: int) -> li
 
 
 def _join_parts(parts: Sequence[Answer]) -> Answer:
-    """The first tokens of each part one after another, behind the first one's prompt."""
+    """Return the first tokens of each part one after another, after the first one's prompt."""
     first = parts[0]
     return replace(
         first,
@@ -122,7 +121,7 @@ def _join_parts(parts: Sequence[Answer]) -> Answer:
 
 
 def _part(answer: Answer, begin: int) -> Answer:
-    """One part of a joined answer, behind all before it; the token before it is its first."""
+    """Return one part of a joined answer, with all before it as prompt."""
     first = max(begin - 1, 0)
     cut = slice(first, begin + _PART)
     return replace(
@@ -142,7 +141,7 @@ def _part(answer: Answer, begin: int) -> Answer:
 def _noisy_costs(
     trace: Trace, temperature: float, curve: Curve, n_sessions: int
 ) -> list[SessionTimes]:
-    """Hold against the best single length: the controller sees noise, the figures do not."""
+    """Compare with the best single length: the controller sees noise, the figures do not."""
     answers = trace.at(temperature)
     sessions = [session(answers, number) for number in range(n_sessions)]
     best = adversarial.best_ns(answers, curve, sessions)
@@ -161,7 +160,7 @@ def _noisy_costs(
 
 def _with_history(history: PairHistory) -> Situation:
     def run(trace: Trace, temperature: float, curve: Curve, n_sessions: int) -> list[SessionTimes]:
-        """Held against the best single length."""
+        """Compare with the best single length."""
         figures = run_cell(
             trace,
             temperature,
@@ -178,7 +177,7 @@ def _with_history(history: PairHistory) -> Situation:
 
 
 def _history(*, gain: float, parked: str, acceptance: float) -> PairHistory:
-    """The same for both drafters and all temperatures, as if learned for long."""
+    """Return a long history that is the same for both drafters and all temperatures."""
     return PairHistory(
         bands=tuple(
             BandHistory(

@@ -1,8 +1,8 @@
-"""Which part of each pass a request answers for, and what plain decoding would have asked of it.
+"""Divide the time of shared passes among requests, and compute their plain time.
 
-Of a target pass that n requests share, each answers for the n-th part of a plain pass for all of
-them, and for what its own drafted rows add to it.  Of a drafter pass, each that drafts in it
-answers for an equal part, and for what is read for it.  Alone, that is all the time that there is.
+Of a target pass with n requests, each is charged 1/n of a plain pass for all of them and the extra
+time of its own drafted rows.  Of a drafter pass, each drafting request is charged an equal part and
+the tokens read for it.  A request alone is charged all of it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from specd.engine.backend import Batch
 
 @dataclass(slots=True)
 class TimeShare:
-    """One request, from its first token on, in nanoseconds without noise.
+    """The times of one request from its first token on, in nanoseconds without noise.
 
     taken_ns: of all passes.  plain_ns: of a plain pass of the same load for each token.
-    plain_pass_ns: of the dearest of these.  n_sent: drafted tokens in the last target pass.
-    has_begun: its prompt was read.
+    plain_pass_ns: the most expensive of these.  n_sent: drafted tokens in the last target pass.
+    has_begun: whether its prompt was read.
     """
 
     taken_ns: float = 0.0
@@ -31,14 +31,14 @@ class TimeShare:
     _last_ns: float = 0.0
 
     def add_pass(self, plain_ns: float, added_ns: float, n_sent: int) -> None:
-        """Take part in a target pass: its part of a plain one, and what its n_sent tokens add."""
+        """Add its part of a target pass: of the plain pass, and the cost of its n_sent tokens."""
         self.n_sent = n_sent
         self.taken_ns += plain_ns + added_ns
         self.plain_pass_ns = max(self.plain_pass_ns, plain_ns)
         self._last_ns = plain_ns
 
     def add_token(self) -> None:
-        """Count a token of the target; the first comes with the prompt and costs nothing here."""
+        """Count a token of the target; the prompt's pass gives the first, at no cost here."""
         self.plain_ns += self._last_ns
         self.has_begun = True
 
@@ -50,18 +50,18 @@ class TimeShares:
         self._target_ns = cache(curve.target_ns)
         self._draft_ns, self._read_ns = curve.draft_ns(1, 0), curve.draft_ns(0, 1)
         self._by_slot: dict[int, TimeShare] = {}
-        #: Slots that read their prompts, whose rows cost nothing but the last.
+        #: Slots that read their prompts; only the last row of a prompt is charged.
         self._reading: set[int] = set()
 
     def open(self, slot: int) -> TimeShare:
-        """Begin with the request that was given that slot."""
+        """Start the share of the request in that slot."""
         share = self._by_slot[slot] = TimeShare()
         return share
 
     def add_target_pass(self, batch: Batch) -> int:
-        """Divide a pass among the slots that decode in it; its rows that are paid.
+        """Divide a pass among the slots that decode in it; return the rows that are charged.
 
-        What a prompt adds to the pass, the prompt answers for.
+        The extra time of a prompt is charged to its own request.
         """
         n_rows, n_again = self._rows(batch)
         n_added = {
@@ -78,7 +78,7 @@ class TimeShares:
         return sum(n_rows.values()) + sum(n_again.values())
 
     def add_drafter_pass(self, batch: Batch) -> None:
-        """Divide a pass among the slots that are drafted for; a reading's last row has logits."""
+        """Divide a pass among the drafting slots; the last row of a reading slot has logits."""
         pass_ns = self._draft_ns / len(set(batch.slots))
         for slot in set(batch.slots):
             if slot in self._by_slot:
@@ -88,7 +88,7 @@ class TimeShares:
                 self._by_slot[slot].taken_ns += self._read_ns
 
     def _rows(self, batch: Batch) -> tuple[dict[int, int], dict[int, int]]:
-        """Rows with logits of each slot, and those of its answer that are read again."""
+        """Return each slot's rows with logits, and its rows that are read again."""
         n_rows: dict[int, int] = {}
         n_again: dict[int, int] = {}
         rows = zip(batch.slots, batch.positions, batch.wants_logits, strict=True)

@@ -1,8 +1,8 @@
-"""What a drafter would have guessed at every position of a target's own answers, and its file.
+"""Store the drafter's guesses at every position of a target's own answers in a file.
 
-Whether a guess is right depends on the true text before it alone.  So a draft that begins anywhere
-is put together from two parts: the guesses along the true text, up to the first wrong one, and what
-the drafter would have gone on to guess behind that error.
+Whether a guess is right depends only on the true text before it.  A draft from any position
+therefore has two parts: the guesses along the true text up to the first wrong one, and the
+drafter's guesses after that error.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from specd.engine.sampler import CERTAIN
 from specd.engine.speculative.controller import MAX_DRAFT
 from specd.errors import StoreError
 
-#: Raise it when a file of an earlier version would be misread.
+#: Raise it when files of the earlier version cannot be read any more.
 FORMAT = 1
-#: Margins are kept in thousandths, rounded down: all edges of the controller's bins are such.
+#: Margins are stored in thousandths, rounded down, as are the edges of the controller's bins.
 _SCALE = 1000
 _MOST = 65535
 
@@ -36,14 +36,14 @@ Codes = npt.NDArray[np.uint16]
 class Answer:
     """One answer of the target, and the drafter's guess at each of its positions.
 
-    Two are the same only where they are one object, so that an answer can be a key.
+    Answers compare by identity, so that an answer can be a key.
 
-    kind: the workload that its prompt is of.  prompt, tokens: ids; no end of generation among them.
-    right, margins: of the guess behind the true tokens before each position; the first position
-    has none, for its token comes with the prompt.
-    second_right: where that is wrong, whether the drafter's next best guess would have been right.
-    after_error: margins of the guesses behind a wrong one, at most MAX_DRAFT − 1; fewer where the
-    drafter ended its draft, none where the guess is right.
+    kind: the workload of its prompt.  prompt, tokens: ids, without an end of generation.
+    right, margins: of the guess after the true tokens before each position; the first position has
+    none, because the prompt's pass gives its token.
+    second_right: for a wrong guess, whether the drafter's second best was right.
+    after_error: margins of the guesses after a wrong one, at most MAX_DRAFT − 1; fewer if the
+    drafter ended its draft, none if the guess is right.
     """
 
     kind: str
@@ -57,14 +57,16 @@ class Answer:
     after_error: Sequence[Sequence[float]]
 
     def n_right(self, position: int, end: int) -> int:
-        """Right guesses in a row from the position on; `end` is behind the last to be counted."""
+        """Return the consecutive right guesses from the position on; `end` is after the last
+        position.
+        """
         n = 0
         while position + n < end and n < MAX_DRAFT and self.right[position + n]:
             n += 1
         return n
 
     def n_drafted(self, position: int) -> tuple[int, int]:
-        """Right guesses of the longest draft from the position on, and all guesses of it."""
+        """Return the right guesses and all guesses of the longest draft from the position on."""
         n, n_right = len(self.tokens), self.n_right(position, len(self.tokens))
         error = position + n_right
         if error == n or n_right == MAX_DRAFT:
@@ -72,9 +74,9 @@ class Answer:
         return n_right, min(n_right + 1 + len(self.after_error[error]), MAX_DRAFT)
 
     def draft(self, position: int, end: int) -> tuple[int, list[float]]:
-        """Right guesses of the longest draft from the position on, and the margins of all of it.
+        """Return the right guesses of the longest draft from the position on, and all its margins.
 
-        end: tokens of the answer, the last of which ends it: a draft ends there too.
+        end: tokens of the answer, the last of which ends it; a draft ends there too.
         """
         n_right = self.n_right(position, end)
         if position + n_right == end or n_right == MAX_DRAFT:
@@ -86,7 +88,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Trace:
-    """One pair.  provenance: which files, of which versions, asked how."""
+    """The recording of one pair.  provenance: files, versions and settings."""
 
     name: str
     provenance: Mapping[str, Any]
@@ -100,12 +102,12 @@ class Trace:
         return tuple(a for a in self.answers if a.temperature == temperature)
 
     def first_right(self, temperature: float) -> float:
-        """Share of all guesses behind the true text that are right."""
+        """Return the share of right guesses along the true text."""
         right = [r for answer in self.at(temperature) for r in answer.right[1:]]
         return sum(right) / len(right)
 
     def second_right(self, temperature: float) -> float:
-        """Share of the wrong guesses behind the true text where the next best is right."""
+        """Return the share of wrong guesses along the true text whose second best is right."""
         found = [
             second
             for answer in self.at(temperature)
@@ -115,9 +117,9 @@ class Trace:
         return sum(found) / max(len(found), 1)
 
     def save(self, path: Path) -> None:
-        """Write a compressed file of that very name; the same trace always gives the same bytes.
+        """Write a compressed file of that name; the same trace always gives the same bytes.
 
-        StoreError where it cannot be written.
+        Raises StoreError if it cannot be written.
         """
         answers = self.answers
         about = {
@@ -147,7 +149,7 @@ class Trace:
 
 
 def load(path: Path) -> Trace:
-    """Read a trace.  StoreError where the file is not one of this version."""
+    """Return a trace.  Raises StoreError for a file of another version."""
     try:
         with np.load(path) as file:
             arrays = {name: file[name] for name in file.files}
@@ -185,7 +187,9 @@ def _answers(rows: Sequence[Any], arrays: Mapping[str, Any]) -> Iterator[Answer]
 
 
 def _encode(margins: Sequence[float]) -> Codes:
-    """The largest codes whose margins are no larger, so that what was decoded stays the same."""
+    """Return the largest codes with margins no larger than these; decoded margins encode to
+    themselves.
+    """
     exact = np.array(margins, dtype=np.float64)
     scaled = np.floor(exact * _SCALE)
     scaled += (scaled + 1.0) / _SCALE <= exact

@@ -1,1 +1,1 @@
-"""Measures the ten targets of the design, judges them and renders docs/benchmarks.md."""
+"""Measure the project's ten targets, judge them and render docs/benchmarks.md."""

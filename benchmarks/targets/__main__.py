@@ -134,7 +134,7 @@ def _installed_peer() -> PeerBinary | None:
 
 
 def _commands(config: BenchConfig, words: Sequence[str]) -> tuple[str, ...]:
-    """Return the commands that repeat this run, absolute paths cut to their last name."""
+    """Return the commands that repeat this run, absolute paths reduced to file names."""
     names = [Path(word).name if Path(word).is_absolute() else word for word in words]
     before = ["make peer"] if config.peer is not None and config.peer.same_build else []
     return (*before, shlex.join(["python", "-m", "benchmarks.targets", *names]))

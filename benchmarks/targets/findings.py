@@ -1,4 +1,4 @@
-"""All figures of the ten targets from one machine, and their JSON in docs/benchmarks/."""
+"""Hold all figures of the ten targets from one machine, and store them in docs/benchmarks/."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from specd.bench.report import Report
 from specd.bench.runs import Run
 from specd.errors import InvalidRequest
 
-#: The layout of the file; raised when an older one could not be read.
+#: Version of the file; raise it if older files can no longer be read.
 FINDINGS_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """report: the runs of all workloads, one and several streams.  commands: what was typed.
+    """The figures of one machine.
 
-    llama_commit: of the engine's own llama.cpp, "" where it is unknown.
+    report: the runs of all workloads, with one and several streams.  commands: the command lines.
+    llama_commit: of the engine's llama.cpp, "" if unknown.
     """
 
     report: Report
@@ -47,7 +48,7 @@ class Findings:
 
     @property
     def where(self) -> str:
-        """The machine's name in a heading; a GPU has room for targets of several types."""
+        """Return the machine's name for a heading; on a GPU, also the target's size and type."""
         machine, facts = self.report.machine, self.report.facts
         if self.is_on_gpu:
             name = ", ".join(machine.accelerators) or self.report.engine.target.device
@@ -56,32 +57,32 @@ class Findings:
 
     @property
     def slug(self) -> str:
-        """The machine's name in a file's."""
+        """Return the machine's name for file names."""
         return re.sub(r"[^a-z0-9]+", "-", self.where.lower()).strip("-")
 
     def to_json(self) -> str:
-        """Texts as digests, paths and the parts that follow from the runs left out."""
+        """Return JSON without paths and derived parts; texts are stored as digests."""
         data: dict[str, Any] = msgspec.to_builtins(_bare(self), enc_hook=_encode)
         data["report"]["runs"] = [_sparse(run) for run in self.report.runs]
         return _compact({"format": FINDINGS_FORMAT, **data})
 
     @classmethod
     def of_json(cls, text: str) -> Self:
-        """InvalidRequest where it is none, or an older one."""
+        """Return the findings in the text.  Raises InvalidRequest for another format or version."""
         try:
             data = msgspec.json.decode(text, type=dict[str, Any])
             if data.pop("format", None) != FINDINGS_FORMAT:
                 raise InvalidRequest("these findings are of another version: run the bench again")
             found = msgspec.convert(data, cls, dec_hook=_decode)
         except (ValueError, msgspec.MsgspecError) as error:
-            raise InvalidRequest(f"no findings of a bench: {error}") from error
+            raise InvalidRequest(f"the file holds no findings of a bench: {error}") from error
         runs = found.report.runs
         report = replace(found.report, comparisons=compare(runs), mixes=mixes(runs))
         return replace(found, report=report)
 
 
 def _bare(findings: Findings) -> Findings:
-    """Without paths of the machine, and without what can be computed again."""
+    """Return the findings without paths of the machine and without derived parts."""
     report = findings.report
     subject = replace(
         report.subject,
@@ -108,7 +109,7 @@ def _bare(findings: Findings) -> Findings:
 
 
 def _sparse(run: Run) -> dict[str, Any]:
-    """What differs from a run's defaults; a text counts only by being another one or the same."""
+    """Return the fields of a run that differ from their defaults, with digests for texts."""
     data = msgspec.to_builtins(run)
     data["texts"] = [hashlib.sha256(text.encode()).hexdigest()[:12] for text in run.texts]
     usual = {each.name: each.default for each in fields(Run) if each.default is not MISSING}
@@ -120,7 +121,7 @@ def _sparse(run: Run) -> dict[str, Any]:
 
 
 def _compact(data: dict[str, Any]) -> str:
-    """A run to a line, so that a diff of two benches can be read."""
+    """Return JSON with one line per run, so that a diff of two benches is readable."""
     runs: Sequence[Any] = data["report"].pop("runs")
     head = json.dumps(data, ensure_ascii=False, indent=1, sort_keys=True)
     rows = ",\n".join(json.dumps(run, ensure_ascii=False) for run in runs)
@@ -131,10 +132,10 @@ def _compact(data: dict[str, Any]) -> str:
 def _encode(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
-    raise NotImplementedError(f"{type(value)} is no part of findings")
+    raise NotImplementedError(f"{type(value)} is not a type of findings")
 
 
 def _decode(kind: type, value: Any) -> Any:
     if kind is Path:
         return Path(value)
-    raise NotImplementedError(f"{kind} is no part of findings")
+    raise NotImplementedError(f"{kind} is not a type of findings")

@@ -1,4 +1,4 @@
-"""All ten targets of the design, from what a bench found."""
+"""Judge all ten targets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from benchmarks.targets.verdict import Verdict
 
 
 def judge(findings: Findings) -> tuple[Verdict, ...]:
-    """In the design's order; one without figures was not measured."""
+    """Return the verdicts by number; one without figures was not measured."""
     found = [*speed_targets(findings), *exact_targets(findings)]
     return tuple(sorted(found, key=lambda verdict: verdict.number))

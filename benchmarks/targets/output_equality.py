@@ -1,4 +1,4 @@
-"""Is the text the same with speculation on and off?  Many prompts, token by token."""
+"""Check that the text is the same with and without speculation, token by token."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from specd import core
-from specd.bench.engine_request import Engine, ask
-from specd.bench.measure import engine_process
+from specd.bench.measure import Engine, ask, engine_process
 from specd.bench.mode import AUTO, PLAIN, Mode
-from specd.bench.rendering import Renderer
 from specd.bench.subject import Subject
-from specd.bench.workload import WORKLOADS, load_workload
+from specd.bench.workload import WORKLOADS, Renderer, load_workload
 
 TEMPERATURES = (0.0, 0.8)
 _N_ENGINES = 2
 _N_CTX = 1024
-#: Cut-outs of these make up what the workloads lack.
+#: Excerpts of these modules follow the workloads' prompts.
 _MODULES = ("argparse", "ast", "configparser", "csv", "difflib", "heapq", "inspect", "textwrap")
 _CUT = 320
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputEquality:
-    """Of one temperature.  different: numbers of the prompts whose answers were not the same.
+    """The result for one temperature.  different: numbers of the prompts with different answers.
 
     n_tokens: of the plain answers.  n_drafted, n_accepted: of all answers with speculation.
     """
@@ -61,13 +59,13 @@ class _Outcome:
 async def sameness(
     subject: Subject, n_prompts: int, n_tokens: int, on_step: Callable[[], None] = lambda: None
 ) -> list[OutputEquality]:
-    """Every prompt thrice with one seed: plain, with drafts of 1 to 8 tokens in turn, and auto.
+    """Answer every prompt three times with one seed: plain, with drafts of 1 to 8 tokens, and auto.
 
-    Where kernels give the same row in a batch of any width that a draft has: on the CPU, flash
-    attention, one slot.  Prompts are wider: each is read once before, so that all three answers
-    begin from the same cache.  The prompts take turns between the temperatures.
+    The engines run where a row of a pass does not depend on the pass's width: on the CPU, with
+    flash attention and one slot.  Prompts are wider than such a pass, so each is read once before;
+    all three answers then start from the same cache.  Prompts alternate between the temperatures.
 
-    LoadFailed, EngineError.
+    Raises LoadFailed, EngineError.
     """
     texts = list(islice(prompts(Renderer.of(subject.target)), n_prompts))
     cases = [_Case(i, text, TEMPERATURES[i % 2]) for i, text in enumerate(texts)]
@@ -137,7 +135,7 @@ def _summary(temperature: float, outcomes: Sequence[_Outcome]) -> OutputEquality
 
 
 def prompts(renderer: Renderer) -> Iterator[str]:
-    """Those of the workloads, then cut-outs of the standard library; no two alike."""
+    """Yield the workloads' prompts, then excerpts of the standard library; all different."""
     for workload in map(load_workload, WORKLOADS):
         for prompt in workload.prompts:
             yield renderer.render(workload.form, prompt)

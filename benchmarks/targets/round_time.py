@@ -1,4 +1,4 @@
-"""What a round costs beside the passes of the models, with the widest vocabulary in use."""
+"""Measure the time of a round outside of the models' passes, with a very large vocabulary."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specd import core
-from specd.bench.engine_request import Engine, EngineReply, ask
-from specd.bench.measure import engine_process
+from specd.bench.measure import Engine, EngineReply, ask, engine_process
 from specd.bench.mode import AUTO, Mode
-from specd.bench.run_grid import MedianRange
+from specd.bench.runs import MedianRange
 
-#: Eight at once is what a busy home server sees.
+#: A busy home server has up to eight requests at a time.
 SLOTS = (1, 8)
 TEMPERATURES = (0.0, 0.8)
 _MODES = (AUTO, Mode.fixed(3))
@@ -23,9 +22,10 @@ _N_CTX = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTime:
-    """overhead_ms: of a round that all slots share, outside of llama.cpp; a figure per request.
+    """The time of a round.
 
-    round_ms, tokens_per_round: medians over the requests, the latter of one slot.
+    overhead_ms: of a round that all slots share, outside of llama.cpp; one figure per request.
+    round_ms, tokens_per_round: medians over the requests; tokens are those of one slot.
     """
 
     slots: int
@@ -44,10 +44,10 @@ async def round_times(
     n_tokens: int,
     on_step: Callable[[RoundTime], None] = lambda _: None,
 ) -> list[RoundTime]:
-    """Every mode at every temperature and number of slots, `n_requests` times all slots.
+    """Return a figure for every mode, temperature and number of slots.
 
-    One thread: a core is left to whoever receives the tokens, as in a daemon with a GPU.
-    LoadFailed, EngineError.
+    n_requests: how often all slots are filled.  The engine has one thread, which leaves a core to
+    the receiver of the tokens, as in a daemon with a GPU.  Raises LoadFailed, EngineError.
     """
     found = []
     for slots in SLOTS:
@@ -72,7 +72,7 @@ async def round_times(
 async def _asked(
     engine: Engine, mode: Mode, temperature: float, slots: int, n_requests: int, n_tokens: int
 ) -> list[EngineReply]:
-    """All slots at once, `n_requests` times, after one time that does not count."""
+    """Fill all slots n_requests times, after one time that does not count; return the replies."""
     replies: list[EngineReply] = []
     for turn in range(n_requests + 1):
         together = await asyncio.gather(
@@ -90,7 +90,7 @@ def _request(
 ) -> core.EngineRequest:
     return mode.applied(
         core.EngineRequest(
-            # No two of one engine begin alike, so that no slot meets another one's cache.
+            # All prompts begin differently, so that no slot finds another one's cache.
             prompt=(f"{slot}.{turn} def f(",),
             sampling=core.SamplingParams(temperature=temperature, seed=1 + turn),
             n_predict=n_tokens,

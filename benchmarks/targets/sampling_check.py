@@ -1,9 +1,10 @@
-"""Are tokens drawn as often as the target's own probabilities say?  Tens of thousands of draws.
+"""Test with tens of thousands of draws that tokens follow the target's own probabilities.
 
-Short answers of one prompt under many seeds, with drafts, so that most tokens were guessed first
-and then judged.  Every token is a draw from the row after the tokens before it; each row is asked
-for once more, without speculation and without a draw, and filtered here by the definition.  One
-slot: rows of wider batches differ in their last digits, and a token may just miss a filter.
+One prompt is answered briefly under many seeds, with drafts, so that most tokens were drafted and
+then verified.  Every token is a draw from the row after the tokens before it.  Each row is
+requested once more, without speculation and sampling, and filtered here by the definition.  The
+engine has one slot, because rows of wider batches round differently, and a token may then just miss
+a filter.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ import numpy as np
 import numpy.typing as npt
 
 from specd import core
-from specd.bench.engine_request import Engine, ask
-from specd.bench.gguf_file import open_gguf
-from specd.bench.measure import engine_process
+from specd.bench.gguf_cache import open_gguf
+from specd.bench.measure import Engine, ask, engine_process
 from specd.bench.mode import Mode
 from specd.bench.subject import Subject
 
 PROMPT = "    def __init__(self, name"
-#: Of an answer: the first token comes from the prompt, the others are drafted.
+#: Tokens of an answer: the prompt's pass gives the first, the others are drafted.
 _N_TOKENS = 4
-#: Requests that wait for the one slot, so that it never waits for them.
+#: Concurrent requests for the one slot, so that it is never idle.
 _N_WAITING = 4
 _N_CTX = 128
-#: Rows with fewer draws have no cell that could be expected often enough.
+#: Rows with fewer draws have no cell with a sufficient expected count.
 _MIN_DRAWS = 30
-#: A cell's expected count, below which the statistic is not distributed as chi-square.
+#: With a lower expected count, a cell's statistic is not distributed as chi-square.
 _MIN_EXPECTED = 5.0
-#: More than any filter keeps.
+#: More tokens than any filter keeps.
 _N_LOGPROBS = 64
-#: Bytes that stand for themselves in such a vocabulary; the others are written from U+0100 on.
+#: Bytes that the vocabulary writes as themselves; the others are written from U+0100 on.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 
 Probabilities = npt.NDArray[np.float64]
 Ids = tuple[core.TokenId, ...]
-#: The end of the answer, whichever token said so.
+#: The end of the answer, for every end-of-generation token.
 _END = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingCheck:
-    """n_draws: those in the statistic, from n_rows rows.  n_drafted, n_accepted: of all answers.
+    """The result.
 
-    n_impossible: draws of tokens that the filters leave out; there should be none.
+    n_draws: draws in the statistic, from n_rows rows.  n_drafted, n_accepted: of all answers.
+    n_impossible: draws of tokens that the filters exclude; 0 is correct.
     """
 
     temperature: float
@@ -69,9 +70,9 @@ async def run_sampling_check(
     n_draws: int,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> SamplingCheck:
-    """At least `n_draws` in the statistic; `on_step` hears how many there are.
+    """Return the result of at least `n_draws` draws.  on_step: receives their number so far.
 
-    LoadFailed, EngineError.
+    Raises LoadFailed, EngineError.
     """
     spec = core.EngineSpec(
         weights=str(subject.target),
@@ -97,7 +98,7 @@ async def run_sampling_check(
 
 
 class _Drawn:
-    """Answers so far; counts: tokens before → token → how often."""
+    """The answers so far.  counts: tokens before → token → number of draws."""
 
     def __init__(self, engine: Engine, temperature: float) -> None:
         self.counts: dict[Ids, Counter[int]] = {}
@@ -148,8 +149,9 @@ def _request(temperature: float, seed: int) -> core.EngineRequest:
 async def _expected(
     engine: Engine, rows: Sequence[Ids], temperature: float, ids: Mapping[bytes, int]
 ) -> dict[Ids, dict[int, float]]:
-    """Probabilities of the tokens that may follow; rows whose best token ends the text are left
-    out, for nothing is said then that probabilities could come with.
+    """Return the probabilities of the next tokens by row.
+
+    A row is left out if its best token ends the text: such an answer has no logprobs.
     """
     sampling = core.SamplingParams(temperature=temperature)
     found = {}
@@ -178,8 +180,9 @@ def _added(probs: Iterator[tuple[int, float]]) -> dict[int, float]:
 
 
 def filtered(logprobs: Probabilities, sampling: core.SamplingParams) -> Probabilities:
-    """The distribution that is left of a row, best token first: top-k, then top-p of what remains,
-    then temperature; written from the definition, and not as the engine computes it.
+    """Return the probabilities after top-k, then top-p, then temperature, best token first.
+
+    Written from the definition, not as the engine computes it.
     """
     best = logprobs[: sampling.top_k]
     probs = np.exp(best) / np.exp(best).sum()
@@ -218,7 +221,7 @@ def _tested(
 
 
 def chi_square(counts: Counter[int], probs: Mapping[int, float]) -> tuple[float, int]:
-    """The statistic of one row and its degrees of freedom; rare tokens share a cell."""
+    """Return the statistic of one row and its degrees of freedom; rare tokens share a cell."""
     n = counts.total()
     cells = [(counts[token], n * prob) for token, prob in probs.items()]
     frequent = [cell for cell in cells if cell[1] >= _MIN_EXPECTED]
@@ -233,7 +236,7 @@ def chi_square(counts: Counter[int], probs: Mapping[int, float]) -> tuple[float,
 
 
 def p_value(statistic: float, n_free: int) -> float:
-    """How often chance alone would give such a statistic or a larger one."""
+    """Return the probability of such a statistic or a larger one by chance alone."""
     from scipy import stats  # type: ignore[import-untyped]  # noqa: PLC0415 - of the extra, slow
 
     return float(stats.chi2.sf(statistic, n_free)) if n_free else 1.0
@@ -243,9 +246,9 @@ def p_value(statistic: float, n_free: int) -> float:
 
 
 def token_ids(file: Path) -> dict[bytes, int]:
-    """Bytes → token; control tokens and others that are no plain text are left out.
+    """Return bytes → token, without control tokens and others that are not plain text.
 
-    StoreError: no such GGUF.
+    Raises StoreError for a file that is not a GGUF.
     """
     tokens = open_gguf(file).get_field("tokenizer.ggml.tokens").contents()
     spelled = _spelled()
@@ -257,7 +260,7 @@ def token_ids(file: Path) -> dict[bytes, int]:
 
 
 def _spelled() -> dict[str, int]:
-    """Letter → byte."""
+    """Return letter → byte."""
     others = [byte for byte in range(256) if byte not in _PRINTABLE]
     letters = {chr(0x100 + i): byte for i, byte in enumerate(others)}
     return letters | {chr(byte): byte for byte in _PRINTABLE}

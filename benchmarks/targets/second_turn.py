@@ -1,4 +1,4 @@
-"""How much of a chat's second turn is evaluated: what is new in it, and nothing that was there."""
+"""Measure how many old tokens are evaluated again in a chat's second turn."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specd import core
-from specd.bench.engine_request import ask
-from specd.bench.measure import engine_process
+from specd.bench.measure import ask, engine_process
 from specd.bench.subject import Subject
 from specd.core import Message
 from specd.prompt import render_chat
-from specd.runner import Process
+from specd.runner import EngineClient
 from specd.store.gguf_metadata import GgufMetadata, read_metadata
 
 _CHATS = (
@@ -26,8 +25,10 @@ _N_CTX = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondTurn:
-    """n_prompt: tokens of the whole second prompt.  n_known: those that begin it as the first turn
-    left them, evaluated then.  n_evaluated: what the engine had to read again or anew.
+    """The tokens of a second turn.
+
+    n_prompt: of the whole second prompt.  n_known: those at its beginning that the first turn
+    evaluated.  n_evaluated: those that the engine evaluated now.
     """
 
     n_prompt: int
@@ -40,9 +41,9 @@ class SecondTurn:
 
 
 async def second_turns(subject: Subject) -> list[SecondTurn]:
-    """Every chat in an engine of two slots, with speculation on, rendered as the daemon does.
+    """Run every chat in an engine of two slots, with speculation, rendered as the daemon does.
 
-    LoadFailed, EngineError, InvalidRequest where the model has no usable chat template.
+    Raises LoadFailed, EngineError, InvalidRequest if the model has no usable chat template.
     """
     facts = read_metadata(subject.target)
     spec = core.EngineSpec(
@@ -56,7 +57,9 @@ async def second_turns(subject: Subject) -> list[SecondTurn]:
         return [await _second_turn(engine, facts, *chat) for chat in _CHATS]
 
 
-async def _second_turn(engine: Process, facts: GgufMetadata, first: str, second: str) -> SecondTurn:
+async def _second_turn(
+    engine: EngineClient, facts: GgufMetadata, first: str, second: str
+) -> SecondTurn:
     said = [Message(role="user", content=first)]
     answer = await ask(engine, _request(_rendered(facts, said)))
     said += [Message(role="assistant", content=answer.text), Message(role="user", content=second)]
@@ -69,7 +72,7 @@ async def _second_turn(engine: Process, facts: GgufMetadata, first: str, second:
 
 
 def _evaluated(done: core.Done) -> tuple[core.TokenId, ...]:
-    """Of an answer that was cut short the last token was said, and nothing came after it."""
+    """Return the evaluated tokens: not the last one of an answer that was cut short."""
     return done.context if done.reason is core.StopReason.STOP else done.context[:-1]
 
 

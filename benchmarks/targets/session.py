@@ -1,10 +1,11 @@
-"""The measurements behind the ten targets, one after the other: what `make bench` runs."""
+"""Run the measurements of the ten targets, one after the other: `make bench`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from benchmarks.targets.findings import Findings
 from benchmarks.targets.output_equality import OutputEquality, sameness
@@ -13,7 +14,7 @@ from benchmarks.targets.sampling_check import SamplingCheck, run_sampling_check
 from benchmarks.targets.second_turn import second_turns
 from benchmarks.targets.speed_targets import PEER_DEFAULT
 from benchmarks.targets.wide_vocabulary import wide_vocabulary_pair
-from specd.bench import peer_build
+from specd.bench import peer_binary
 from specd.bench.config import BenchConfig
 from specd.bench.schedule import RunSet
 from specd.bench.session import BenchStep, run_bench
@@ -23,16 +24,16 @@ from specd.errors import InvalidRequest
 from specd.settings import Settings
 
 STREAMS = (4, 8)
-#: The temperature that people use; the minutes do not allow another.
+#: The usual temperature; there is no time for another one.
 _STREAM_TEMPERATURE = 0.8
-#: Two groups of each number of streams, so that neither meets its own cache.
+#: Two groups of each number of streams, so that no prompt finds itself in the cache.
 _N_GROUPS = 2
 DRAW_TEMPERATURES = (0.8, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSizes:
-    """How much of everything that is no workload.  estimate_s: about, on two quiet cores."""
+    """The sizes of the measurements without a workload.  estimate_s: on two idle cores."""
 
     n_stream_tokens: int
     n_rounds: int
@@ -43,7 +44,7 @@ class SampleSizes:
     estimate_s: float
 
 
-#: What the targets demand.
+#: The sizes that the targets require.
 FULL = SampleSizes(
     n_stream_tokens=32,
     n_rounds=4,
@@ -53,7 +54,7 @@ FULL = SampleSizes(
     n_draws=50_000,
     estimate_s=110.0,
 )
-#: Enough to see that everything works; some targets fail for being shown too little.
+#: Enough to see that everything works; some targets fail with so little data.
 QUICK = SampleSizes(
     n_stream_tokens=16,
     n_rounds=1,
@@ -67,7 +68,7 @@ QUICK = SampleSizes(
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Seconds of work done and expected in all; words: what is done now."""
+    """Seconds of work done and expected in all.  words: what is running."""
 
     words: str
     done_s: float
@@ -82,9 +83,9 @@ async def run_targets(
     commands: tuple[str, ...],
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Findings:
-    """Speed on `subject`, the demo pair made large; all that needs no size on the demo itself.
+    """Measure speed on `subject`, the padded demo pair, and the rest on the demo pair itself.
 
-    LoadFailed, EngineError, InvalidRequest, StoreError.
+    Raises LoadFailed, EngineError, InvalidRequest, StoreError.
     """
     progress_tracker = _ProgressTracker(sample_sizes.estimate_s, on_progress)
     run_sets = [*config.run_sets(subject), *stream_run_sets(config, subject, sample_sizes)]
@@ -104,7 +105,7 @@ async def run_targets(
     return Findings(
         report=report,
         commands=commands,
-        llama_commit=await asyncio.to_thread(peer_build.engine_commit),
+        llama_commit=await asyncio.to_thread(peer_binary.engine_commit),
         rounds=tuple(rounds),
         sameness=tuple(same),
         draws=tuple(draws),
@@ -115,7 +116,9 @@ async def run_targets(
 def stream_run_sets(
     config: BenchConfig, subject: Subject, sample_sizes: SampleSizes
 ) -> list[RunSet]:
-    """Plain and auto, and the peer without a draft and with its default one."""
+    """Return run sets for several streams: plain, auto, and the peer plain and with its default
+    draft.
+    """
     names = [name for name in config.workloads if name != HOSTILE]
     if not names:
         raise InvalidRequest(f"the targets need more workloads than {HOSTILE}")
@@ -151,31 +154,22 @@ async def _sameness(
 async def _draws(
     demo: Subject, sample_sizes: SampleSizes, progress_tracker: _ProgressTracker
 ) -> Sequence[SamplingCheck]:
-    """Both temperatures at once, a core each."""
-    share = 0.45 / len(DRAW_TEMPERATURES)
+    """Run both temperatures at once, on a core each."""
+    n_all = sample_sizes.n_draws
+    n_done = dict.fromkeys(DRAW_TEMPERATURES, 0)
 
-    def heard() -> Callable[[int], None]:
-        known = 0
-
-        def hear(n: int) -> None:
-            nonlocal known
-            progress_tracker.part(
-                share * (min(n, sample_sizes.n_draws) - known) / sample_sizes.n_draws
-            )
-            known = min(n, sample_sizes.n_draws)
-
-        return hear
+    def on_step(temperature: float, n: int) -> None:
+        n_new = min(n, n_all) - n_done[temperature]
+        n_done[temperature] += n_new
+        progress_tracker.part(0.45 / len(DRAW_TEMPERATURES) * n_new / n_all)
 
     return await asyncio.gather(
-        *(
-            run_sampling_check(demo, each, sample_sizes.n_draws, heard())
-            for each in DRAW_TEMPERATURES
-        )
+        *(run_sampling_check(demo, t, n_all, partial(on_step, t)) for t in DRAW_TEMPERATURES)
     )
 
 
 class _ProgressTracker:
-    """Turns what each measurement says of itself into one progress."""
+    """Combines the progress of all measurements into one."""
 
     def __init__(self, others_s: float, on_progress: Callable[[Progress], None]) -> None:
         self._others_s = others_s
@@ -202,7 +196,7 @@ class _ProgressTracker:
         self._report_progress()
 
     def part(self, share: float) -> None:
-        """Of what is no workload."""
+        """Add a share of the measurements without a workload."""
         self._done_s += share * self._others_s
         self._report_progress()
 

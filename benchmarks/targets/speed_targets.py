@@ -1,4 +1,4 @@
-"""The targets of speed, from the runs of all workloads: 1 to 5, and 7."""
+"""Judge the targets of speed from the runs of all workloads: 1 to 5, and 7."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from benchmarks.targets.findings import Findings
 from benchmarks.targets.verdict import Figure, Verdict
 from specd.bench.comparison import Comparison
 from specd.bench.mix import Mix, Ratio, mix_ratio
-from specd.bench.mode import AUTO, PLAIN, Mode
+from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Mode
 from specd.bench.report import Report
 from specd.bench.runs import Run
 from specd.bench.summary import format_ratio
 from specd.bench.workload import HOSTILE
 
-#: What llama-server drafts where nobody says otherwise.
+#: llama-server's default draft length.
 PEER_DEFAULT = Mode.peer_draft(3)
 _GREEDY, _USUAL = 0.0, 0.8
 
@@ -57,7 +57,7 @@ def _plain(report: Report) -> Verdict:
     ]
     remarks = [] if report.peer is None else [f"peer: {report.peer.build}"]
     if report.peer is not None and not report.peer.same_build:
-        remarks.append("the peer is of another build than specd's engine: `make peer` makes it one")
+        remarks.append("the peer is another build than the engine: `make peer` builds the same one")
     return Verdict(
         number=1,
         what="plain decoding, specd ÷ llama-server of the same llama.cpp build",
@@ -84,7 +84,7 @@ def _greedy(report: Report) -> Verdict:
         remarks += _extremes("by workload", rivals)
         if mix.auto_to_peer_best is not None:
             best = format_ratio(mix.auto_to_peer_best)
-            remarks.append(f"÷ its best of each workload, plain decoding among them: {best}")
+            remarks.append(f"÷ its best of each workload, plain decoding included: {best}")
     return Verdict(
         number=2,
         what="greedy, same pair, specd (auto) ÷ llama-server at its best n_max",
@@ -101,16 +101,21 @@ def _greedy(report: Report) -> Verdict:
 def _drawn(report: Report) -> Verdict:
     mix = _mix(report, _USUAL)
     with_pair = mix_ratio(report.runs, 1, _USUAL, AUTO, PEER_DEFAULT)
-    remarks = []
+    remarks, not_judged = [], []
     if mix is not None and mix.auto_to_peer_draft is not None:
         remarks.append(f"÷ its best n_max of each workload: {format_ratio(mix.auto_to_peer_draft)}")
     if mix is not None and mix.auto_to_peer_plain is not None:
-        remarks.append(f"÷ its plain decoding: {format_ratio(mix.auto_to_peer_plain)}")
+        ratio = format_ratio(mix.auto_to_peer_plain)
+        not_judged.append(f"÷ llama-server without a draft {ratio}")
+    peer = mix_ratio(report.runs, 1, _USUAL, PEER_DEFAULT, PEER_PLAIN)
+    if peer is not None:
+        not_judged.append(f"with the draft llama-server runs at {peer.value:.2f} × its plain speed")
     return Verdict(
         number=3,
         what="temperature 0.8, same pair, specd (auto) ÷ llama-server with that pair",
         goal="≥ 1.60",
         figures=tuple(_figure("its default n_max (3)", with_pair, 1.60)),
+        not_judged=tuple(not_judged),
         remarks=tuple(remarks),
         reasons=(
             *_time_outside_models(report.runs, AUTO, _USUAL),
@@ -120,7 +125,7 @@ def _drawn(report: Report) -> Verdict:
 
 
 def _streams(report: Report) -> Verdict:
-    """Prompts are part of the wall's time here."""
+    """Judge several streams.  The wall time includes the prompts."""
     figures: list[Figure] = []
     remarks: list[str] = []
     for mix in report.mixes:
@@ -178,8 +183,8 @@ def _hindsight(report: Report) -> Verdict:
         figures=tuple(figures),
         remarks=(
             *remarks,
-            "auto is what users get: the model drafter and prompt lookup",
-            "the best of several modes is the luckiest, too: hindsight flatters itself",
+            "auto is the default: it drafts with the model and with prompt lookup",
+            "hindsight is biased: the best of several modes is also the one with the most luck",
         ),
         reasons=(
             *_time_outside_models(report.runs, AUTO),
@@ -209,7 +214,8 @@ def _hostile(report: Report) -> Verdict:
         if auto is not None:
             remarks.append(
                 f"{_of(each.temperature)}: auto drafted {auto.drafted} tokens, {auto.accepted} of"
-                " them were accepted"
+                f" them were accepted; {auto.looked_up} of the drafted and"
+                f" {auto.looked_up_accepted} of the accepted tokens are prompt lookup's"
             )
     return Verdict(
         number=5,
@@ -243,7 +249,7 @@ def _extremes(words: str, known: dict[str, float]) -> Iterator[str]:
 def _time_outside_models(
     runs: Sequence[Run], mode: Mode, temperature: float | None = None
 ) -> Iterator[str]:
-    """What share of the time is not spent in the models."""
+    """Yield the share of the time outside of the models' passes."""
     timed = [
         (run.seconds, run.native_s)
         for run in runs
@@ -259,11 +265,11 @@ def _time_outside_models(
 
 
 def _acceptance_remark(report: Report, temperature: float) -> Iterator[str]:
-    """How good the drafts were, and what a wide pass costs beside a plain one."""
+    """Yield the acceptance rate, and the cost of a wide pass compared with a plain one."""
     autos = [f for each in _compared(report, temperature) if (f := each.of_mode(AUTO.name))]
     drafted, accepted = sum(f.drafted for f in autos), sum(f.accepted for f in autos)
     if drafted:
         yield f"{_of(temperature)}: {accepted / drafted:.0%} of auto's drafted tokens were accepted"
     costs = dict(report.engine.costs.target_s)
     if costs.get(1) and costs.get(4):
-        yield f"a target pass of 4 rows costs {costs[4] / costs[1]:.2f} × one of a single row"
+        yield f"a target pass of 4 rows costs {costs[4] / costs[1]:.2f} × a pass of one row"

@@ -1,4 +1,4 @@
-"""The ten targets of the design, judged: what each demands, what was measured, PASS or FAIL."""
+"""Define a target's verdict: its goal, its figures, PASS or FAIL."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number that a target demands something of.
+    """One figure of a target.
 
-    of: what it is of.  low, high: where another run may well find it; None where it is exact.
-    digits: it is shown, and held against its goal, with so many after the point.
+    of: what it measures.  low, high: the interval of other runs; None if it is exact.
+    digits: decimals that are shown and compared with the goal.
     """
 
     of: str
@@ -37,7 +37,7 @@ class Figure:
 
     @property
     def is_doubtful(self) -> bool:
-        """The goal lies within the noise: another run may end otherwise."""
+        """Return whether the goal lies within the noise, so that another run may end otherwise."""
         if self.low is None or self.high is None or self.low == self.high:
             return False
         return self.low <= self.goal <= self.high
@@ -56,15 +56,18 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """figures: all must be met; none of them means that it was not measured.
+    """The verdict on one target.
 
-    remarks: what else belongs to it.  reasons: what a missed figure comes of, where that is known.
+    figures: all must meet their goals; without figures the target was not measured.
+    not_judged: facts without which the figures mislead; the table shows them beside the figures.
+    remarks: further facts.  reasons: known causes of a missed figure.
     """
 
     number: int
     what: str
     goal: str
     figures: tuple[Figure, ...] = ()
+    not_judged: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
 
@@ -75,11 +78,21 @@ class Verdict:
         return Outcome.PASS if all(f.is_met for f in self.figures) else Outcome.FAIL
 
     @property
+    def is_undecided(self) -> bool:
+        """Return whether the outcome depends on figures whose interval contains the goal."""
+        deciding = [f for f in self.figures if not f.is_met] or self.figures
+        doubtful = [f.is_doubtful for f in deciding]
+        return all(doubtful) if self.outcome is Outcome.FAIL else any(doubtful)
+
+    @property
     def measured(self) -> str:
-        return "; ".join(figure.words for figure in self.figures) or "–"
+        judged = "; ".join(figure.words for figure in self.figures) or "–"
+        if not self.not_judged:
+            return judged
+        return f"{judged}. Not judged: {'; '.join(self.not_judged)}"
 
     def notes(self) -> Iterator[str]:
-        """Reasons where it failed, then doubts, then remarks."""
+        """Yield the missed figures and reasons, then doubts, then remarks."""
         for figure in self.figures:
             if not figure.is_met:
                 yield f"missed: {figure.words}, demanded {figure.demand}"
@@ -87,5 +100,8 @@ class Verdict:
             yield from dict.fromkeys(self.reasons)
         for figure in self.figures:
             if figure.is_doubtful:
-                yield f"{figure.of}: the goal of {figure.goal:g} lies within the noise of this run"
+                yield (
+                    f"undecided: {figure.of}: the interval contains the goal of {figure.goal:g}, so"
+                    " that another run may end otherwise"
+                )
         yield from self.remarks

@@ -1,7 +1,7 @@
-"""A tiny pair with a vocabulary of 131 072 tokens: what a round costs beside its passes.
+"""Write a tiny pair with a vocabulary of 131,072 tokens, to measure a round outside its passes.
 
-Both files know one thing, the token that follows each, and say it with near certainty: the text is
-a walk through the ordinary ASCII tokens of the tokenizer, and a draft is accepted whole.
+Both models predict one successor for each token, with near certainty.  The text is a walk through
+the ordinary ASCII tokens of the tokenizer, and every draft is accepted whole.
 """
 
 from __future__ import annotations
@@ -13,30 +13,29 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from specd.bench.cache import atomic_output, cached_file
-from specd.bench.gguf_file import copy_metadata, open_gguf
+from specd.bench.gguf_cache import atomic_output, cached_file, copy_metadata, open_gguf
 from specd.bench.quantized_blocks import FileType
 
 N_VOCAB = 1 << 17
-#: Part of a cached file's name: raise it when the same donor would be filled differently.
+#: Part of a cached file's name; raise it if the same donor gives another file.
 _FORMAT = 1
 _N_EMBD = 64
 _N_FF = 128
 _N_HEADS = 2
 _N_CTX = 8192
-#: What the layers add to a stream whose components are of size 1: enough to count, not to mislead.
+#: Deviation of the layers' outputs: not zero, but too small to change the prediction.
 _LAYER_DEVIATION = 0.002
-#: The right successor's logit.  Those of all others are spread an eighth of it around zero.
+#: The right successor's logit; the others have a standard deviation of an eighth of it.
 _LOGIT = 40.0
 
 FloatArray = npt.NDArray[np.float32]
 
 
 def wide_vocabulary_pair(donor: Path) -> tuple[Path, Path]:
-    """Target (4 layers) and drafter (1 layer), from the cache or written now; 19 MB each.
+    """Return the target (4 layers) and the drafter (1 layer), 19 MB each, cached.
 
-    donor: whose tokenizer is padded with unused tokens; a byte-level BPE, like the demo's.
-    StoreError: no such GGUF, or no room or right to write the pair.
+    donor: its tokenizer is padded with unused tokens; a byte-level BPE, as the demo's.  Raises
+    StoreError for a donor that is not a GGUF, or a pair that cannot be written.
     """
     reader = open_gguf(donor)
 
@@ -78,7 +77,7 @@ def _add_metadata(writer: Any, role: str, n_layers: int) -> None:
 
 
 def _add_vocabulary(writer: Any, reader: Any) -> npt.NDArray[np.intp]:
-    """The donor's, padded.  The ids whose text is printable ASCII, in an order of no meaning."""
+    """Add the donor's vocabulary, padded; return the ids with ASCII text in random order."""
     padded = {"tokenizer.ggml.tokens", "tokenizer.ggml.token_type"}
     copy_metadata(writer, reader, {k for k in reader.fields if k.startswith("tokenizer.")} - padded)
     tokens = reader.get_field("tokenizer.ggml.tokens").contents()
@@ -126,20 +125,20 @@ def _add_tensors(writer: Any, walk: npt.NDArray[np.intp], n_layers: int) -> None
 def _successors(
     random: np.random.Generator, walk: npt.NDArray[np.intp]
 ) -> tuple[FloatArray, FloatArray]:
-    """Embedding and output, [N_VOCAB, _N_EMBD] each: every token is followed by one of the walk.
+    """Return embedding and output, [N_VOCAB, _N_EMBD] each; a token of the walk follows each token.
 
-    Output rows of all other tokens point anywhere, so that a row of logits has the usual shape.
+    Output rows of all other tokens are random, so that a row of logits has the usual shape.
     """
     embedding, output = (_directions(random) for _ in range(2))
     output[np.roll(walk, -1)] = embedding[walk]
-    # Whatever else the prompt ends with reads as a token of the walk.
+    # Any other token at the prompt's end is embedded as a token of the walk.
     others = np.setdiff1d(np.arange(N_VOCAB), walk)
     embedding[others] = embedding[walk[others % len(walk)]]
     return embedding, output * (_LOGIT / _N_EMBD)
 
 
 def _directions(random: np.random.Generator) -> FloatArray:
-    """Random rows of mean square 1."""
+    """Return random rows of mean square 1."""
     rows = random.standard_normal((N_VOCAB, _N_EMBD), dtype=np.float32)
     rows /= np.sqrt(np.square(rows).mean(axis=1, keepdims=True))
     return rows

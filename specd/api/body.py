@@ -6,22 +6,55 @@ Content type, unknown fields and bytes after the first value are ignored; keys m
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+import base64
+import dataclasses
+import functools
+import importlib
+import re
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from aiohttp import hdrs, web
 
 from specd.api.body_budget import body_reservation, read_body
-from specd.api.decompress import decompress, is_compressed
+from specd.api.error_handling import BodyTooLarge
 from specd.api.go_json_decoder import decode_first
 from specd.errors import InvalidRequest
 
 Codec = Callable[[object], object]
 Fields = dict[str, Codec]
-T = TypeVar("T")
 
 #: Longer bodies are converted in a thread, so that they do not block the event loop.
 MAX_INLINE_BYTES: Final = 2**16
+#: Ollama's limit for zstd, which applies to gzip and deflate here too.
+MAX_DECOMPRESSED_BYTES: Final = 20 * 2**20
+
+_ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+_zstd: Any = importlib.import_module(_ZSTD)
+_DECOMPRESSORS: Final[Mapping[str, Callable[[], Any]]] = {
+    "zstd": _zstd.ZstdDecompressor,
+    "gzip": lambda: zlib.decompressobj(zlib.MAX_WBITS | 16),
+    "deflate": zlib.decompressobj,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A body's fields, each with the default for a field that is not sent or null.
+
+    A field's codec follows from its type; `Annotated[type, codec]` names another one.  The metadata
+    `json` is the field's name in JSON, if it differs.
+    go_name: name of the struct in Ollama's source, for its error texts ("api.ChatRequest").
+    """
+
+    go_name: ClassVar[str]
+
+
+B = TypeVar("B", bound=Body)
+T = TypeVar("T")
 
 
 class Mismatch(Exception):
@@ -37,22 +70,20 @@ class Mismatch(Exception):
         return Mismatch(self.found, self.go_type, (field, *self.path))
 
 
-async def read_fields(request: web.Request, go_name: str, fields: Fields) -> dict[str, Any]:
-    """Return the fields that were sent and are not null, by name.
+async def read(request: web.Request, kind: type[B]) -> B:
+    """Return the request's body as an instance of a body class (see `Body`).
 
-    go_name: name of the struct in Ollama's source, for its error texts ("api.ChatRequest").
     Raises InvalidRequest, or EmptyBody for an empty body.
     """
     raw = await read_body(request)
-    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
-    if not is_compressed(encoding) or not raw:
-        return await convert_body(request, lambda: decode(decode_first(raw), fields, go_name))
-    reservation = body_reservation(request)
-    # The result is only reserved afterwards: at most MAX_CONVERSIONS times MAX_DECOMPRESSED_BYTES.
-    decompressed = await reservation.budget.convert(lambda: decompress(raw, encoding))
-    reservation.n_bytes = len(decompressed)
-    reservation.resize(reservation.n_bytes)
-    return await convert_body(request, lambda: decode(decode_first(decompressed), fields, go_name))
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "").strip().lower()
+    if raw and encoding in _DECOMPRESSORS:
+        reservation, compressed = body_reservation(request), raw
+        # The result is only reserved afterwards: at most MAX_CONVERSIONS results at once.
+        raw = await reservation.budget.convert(lambda: decompress(compressed, encoding))
+        reservation.n_bytes = len(raw)
+        reservation.resize(reservation.n_bytes)
+    return await convert_body(request, lambda: decode_body(decode_first(raw), kind))
 
 
 async def convert_body(request: web.Request, convert: Callable[[], T]) -> T:
@@ -63,6 +94,14 @@ async def convert_body(request: web.Request, convert: Callable[[], T]) -> T:
         if reservation.n_bytes > MAX_INLINE_BYTES
         else convert()
     )
+
+
+def decode_body(value: object, kind: type[B]) -> B:
+    """Return a JSON value as an instance of a body class.  Raises like `decode`."""
+    fields = fields_of(kind)  # type: ignore[arg-type]  # mypy: a class is Hashable
+    decoded = decode(value, fields, kind.go_name)
+    names = {_json_name(field): field.name for field in dataclasses.fields(kind)}
+    return kind(**{names[key]: item for key, item in decoded.items()})
 
 
 def decode(value: object, fields: Fields, go_name: str) -> dict[str, Any]:
@@ -127,6 +166,25 @@ def go_any_type(value: object) -> str:
     return names[type(value)]
 
 
+def decompress(raw: bytes, encoding: str) -> bytes:
+    """Return the decompressed body.  encoding: zstd, gzip or deflate.
+
+    aiohttp's own decompression closes the connection on a corrupt body, and continues after the
+    body was refused as too large.
+    Raises BodyTooLarge, or InvalidRequest for a corrupt or incomplete body.
+    """
+    decompressor = _DECOMPRESSORS[encoding]()
+    try:
+        data: bytes = decompressor.decompress(raw, MAX_DECOMPRESSED_BYTES + 1)
+    except (zlib.error, _zstd.ZstdError) as error:
+        raise InvalidRequest("unexpected EOF") from error
+    if len(data) > MAX_DECOMPRESSED_BYTES:
+        raise BodyTooLarge("request body too large")
+    if not decompressor.eof:
+        raise InvalidRequest("unexpected EOF")
+    return data
+
+
 # --------------------------------------------------------------------------- codecs
 
 
@@ -166,6 +224,37 @@ def anything(value: object) -> object:
     return value
 
 
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
+
+
+def decode_base64(text: str) -> bytes:
+    """Return the bytes of padded standard base64; skip line breaks.
+
+    Raises InvalidRequest with Go's "illegal base64 data at input byte N".
+    """
+    packed = text.replace("\r", "").replace("\n", "")
+    match = _BASE64.match(packed)
+    assert match is not None  # the pattern may be empty
+    bad = _first_bad_byte(packed, match.end())
+    if bad is not None:
+        raise InvalidRequest(f"illegal base64 data at input byte {bad}")
+    return base64.b64decode(packed)
+
+
+def _first_bad_byte(text: str, end: int) -> int | None:
+    """Return the index that Go's decoder reports; `end` is where the alphabet ends."""
+    in_quantum = end % 4
+    if end == len(text):
+        return end - in_quantum if in_quantum else None
+    if text[end] != "=" or in_quantum < 2:
+        return end
+    padding = 4 - in_quantum
+    if text[end : end + padding] != "=" * padding:
+        # Two `=` are needed: Go reports the byte in place of the second.
+        return end + 1
+    return end + padding if len(text) > end + padding else None
+
+
 def list_of(codec: Codec, go_type: str, *, null: object) -> Codec:
     """Return a codec for an array of `codec`.
 
@@ -185,3 +274,35 @@ def struct(fields: Fields, go_name: str) -> Codec:
         return decode_struct(value, fields, go_name)
 
     return decode
+
+
+_CODECS: Final[Mapping[object, Codec]] = {
+    str: string,
+    bool: boolean,
+    int: integer,
+    float: number,
+    dict: mapping,
+    Mapping: mapping,
+    object: anything,
+}
+
+
+@functools.cache
+def fields_of(kind: type[Body]) -> Fields:
+    """Return the codecs of a body class by the fields' names in JSON."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {_json_name(field): _codec(hints[field.name]) for field in dataclasses.fields(kind)}
+
+
+def _json_name(field: dataclasses.Field[Any]) -> str:
+    name: str = field.metadata.get("json", field.name)
+    return name
+
+
+def _codec(hint: object) -> Codec:
+    if get_origin(hint) is Annotated:
+        codec: Codec = get_args(hint)[1]
+        return codec
+    args = [arg for arg in get_args(hint) if arg is not type(None)]
+    plain = args[0] if isinstance(hint, UnionType) else hint
+    return _CODECS[get_origin(plain) or plain]

@@ -13,9 +13,10 @@ from aiohttp import web
 from specd import core
 from specd.api import lookup
 from specd.api.body_budget import answer_reservation
-from specd.api.go_format import dump_json, go_quote
+from specd.api.go_format import go_quote
 from specd.api.interfaces import Library
 from specd.errors import InvalidRequest, ModelNotFound
+from specd.go_json_encoder import dump_json
 
 # Above this many numbers, the answer is encoded in a thread.
 _MAX_INLINE_NUMBERS: Final = 2**13

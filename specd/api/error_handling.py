@@ -12,10 +12,11 @@ from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
+from specd import errors
 from specd.api.body_budget import send_if_long
-from specd.api.errors import BodyTooLarge
-from specd.api.go_format import dump_json
+from specd.api.lookup import CloudDisabled
 from specd.errors import InvalidRequest, RegistryError, SpecdError, StoreError
+from specd.go_json_encoder import dump_json
 from specd.metrics import current_record
 
 log = logging.getLogger(__name__)
@@ -36,9 +37,41 @@ T = TypeVar("T")
 ErrorReply = Callable[[SpecdError], web.Response]
 
 
-def json_reply(value: object) -> web.Response:
+class BodyTooLarge(SpecdError):
+    pass
+
+
+class Unauthorized(SpecdError):
+    """A missing or a wrong API key; the text does not tell which."""
+
+    def __init__(self) -> None:
+        super().__init__("unauthorized: a valid API key is required")
+
+
+# The first row that matches decides.
+_STATUSES: Final[tuple[tuple[type[SpecdError], int], ...]] = (
+    (errors.InvalidOption, 500),  # Ollama's choice
+    (errors.EmbeddingsUnsupported, 501),
+    (InvalidRequest, 400),
+    (errors.ModelNotFound, 404),
+    (Unauthorized, 401),
+    (CloudDisabled, 403),
+    (BodyTooLarge, 413),
+    (errors.Cancelled, 499),
+    (errors.Unavailable, 503),
+)
+
+
+def status_of(error: SpecdError) -> int:
+    """Return the HTTP status of an error, which is the same in every dialect."""
+    return next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+
+
+def json_reply(value: object, status: int = 200) -> web.Response:
     return web.Response(
-        body=dump_json(value), headers={"Content-Type": "application/json; charset=utf-8"}
+        status=status,
+        body=dump_json(value),
+        headers={"Content-Type": "application/json; charset=utf-8"},
     )
 
 
@@ -90,10 +123,21 @@ def handle_errors(handler: Handler, reply: ErrorReply) -> Handler:
     return handle
 
 
-def route(method: str, path: str, handler: Handler, reply: ErrorReply) -> web.RouteDef:
-    """Return a route with error handling, and without aiohttp's HEAD for each GET, as in Ollama."""
-    options = {"allow_head": False} if method == hdrs.METH_GET else {}
-    return web.RouteDef(method, path, handle_errors(handler, reply), options)
+def routes(reply: ErrorReply, *rows: tuple[str, str, Handler]) -> list[web.RouteDef]:
+    """Return routes with error handling; a row is methods separated by spaces, path, handler.
+
+    A GET has no HEAD beside it unless the row names it, as in Ollama.
+    """
+    return [
+        web.RouteDef(
+            method,
+            path,
+            handle_errors(handler, reply),
+            {"allow_head": False} if method == hdrs.METH_GET else {},
+        )
+        for methods, path, handler in rows
+        for method in methods.split()
+    ]
 
 
 @asynccontextmanager

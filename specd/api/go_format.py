@@ -1,4 +1,4 @@
-"""Formats values like Go: compact JSON with Go's escapes, times, quoted strings."""
+"""Formats values like Go: times, quoted strings, objects without empty fields."""
 
 from __future__ import annotations
 
@@ -7,19 +7,8 @@ import json
 from functools import lru_cache
 from typing import Final
 
-from specd.go_json_encoder import go_escape
-
 #: Go's longest duration in seconds; longer ones mean forever.
 MAX_DURATION_S: Final = (2**63 - 1) / 1e9
-
-
-#: Made once: `json.dumps` makes an encoder for each call, and a stream has a line per token.
-_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def dump_json(value: object) -> bytes:
-    """Return compact JSON, keys in their order.  Raises ValueError for NaN and infinity."""
-    return go_escape(_COMPACT.encode(value)).encode(errors="replace")
 
 
 def go_quote(text: str) -> str:

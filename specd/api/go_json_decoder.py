@@ -14,10 +14,20 @@ from specd.errors import InvalidRequest
 from specd.go_json_encoder import sanitize_json
 
 _SPACE: Final = b" \t\r\n"
-_ESCAPES: Final = b'"\\/bfnrt'
 _DIGITS: Final = b"0123456789"
-_HEX: Final = b"0123456789abcdefABCDEF"
-_PLAIN_TEXT: Final = re.compile(rb'[^"\\\x00-\x1f]*')
+_SPACES: Final = re.compile(rb"[ \t\r\n]*")
+_HEX: Final = re.compile(rb"[0-9a-fA-F]*")
+#: A string up to its end quote, or to its first invalid byte or escape.
+_STRING: Final = re.compile(rb'"(?:[^"\\\x00-\x1f]+|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*')
+_NUMBER: Final = re.compile(
+    rb"(?P<whole>-?(?:0|[1-9][0-9]*)?)(?P<fraction>\.[0-9]*)?(?P<exponent>[eE][+-]?[0-9]*)?"
+)
+#: Part of a number → the place of an error if the part does not end in a digit.
+_NUMBER_PARTS: Final = {
+    "whole": "in numeric literal",
+    "fraction": "after decimal point in numeric literal",
+    "exponent": "in exponent of numeric literal",
+}
 _LITERALS: Final = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 # Digits below which an integer is a finite float, as every JSON number is one in Go's `any`.
 _MAX_DIGITS: Final = 308
@@ -155,13 +165,12 @@ class _Scanner:
         self.depth = 0
 
     def value(self) -> None:
-        self._skip_space()
-        c = self._peek()
+        c = self._next()
         if c in b"{[":
             self.depth += 1
             if self.depth > MAX_DEPTH:
                 raise _Unreadable(_TOO_DEEP)
-            (self._object if c == ord("{") else self._array)()
+            self._container(is_object=c == ord("{"))
             self.depth -= 1
         elif c == ord('"'):
             self._string()
@@ -172,71 +181,47 @@ class _Scanner:
         else:
             self._refuse("looking for beginning of value")
 
-    def _object(self) -> None:
+    def _container(self, *, is_object: bool) -> None:
+        end, where = (
+            (b"}", "after object key:value pair") if is_object else (b"]", "after array element")
+        )
         self.at += 1
-        self._skip_space()
-        if self._peek() == ord("}"):
+        if self._next() == end[0]:
             self.at += 1
             return
         while True:
-            self._skip_space()
-            if self._peek() != ord('"'):
-                self._refuse("looking for beginning of object key string")
-            self._string()
-            self._skip_space()
-            self._expect(b":", "after object key")
+            if is_object:
+                if self._next() != ord('"'):
+                    self._refuse("looking for beginning of object key string")
+                self._string()
+                self._expect(b":", "after object key")
             self.value()
-            self._skip_space()
-            if self._expect(b",}", "after object key:value pair") == ord("}"):
-                return
-
-    def _array(self) -> None:
-        self.at += 1
-        self._skip_space()
-        if self._peek() == ord("]"):
-            self.at += 1
-            return
-        while True:
-            self.value()
-            self._skip_space()
-            if self._expect(b",]", "after array element") == ord("]"):
+            if self._expect(b"," + end, where) == end[0]:
                 return
 
     def _string(self) -> None:
+        self._skip(_STRING)
+        c = self._peek()
+        if c not in b'"\\':
+            self._refuse("in string literal")
         self.at += 1
-        while (c := self._after_plain_text()) != ord('"'):
-            if c < 0x20:
-                self._refuse("in string literal")
-            self.at += 1
-            self._escape()
+        if c == ord('"'):
+            return
+        if self._peek() != ord("u"):
+            self._refuse("in string escape code")
         self.at += 1
-
-    def _after_plain_text(self) -> int:
-        plain = _PLAIN_TEXT.match(self.raw, self.at)
-        assert plain is not None  # the pattern may be empty
-        self.at = plain.end()
-        return self._peek()
-
-    def _escape(self) -> None:
-        if self._peek() == ord("u"):
-            self.at += 1
-            for _ in range(4):
-                self._expect(_HEX, "in \\u hexadecimal character escape")
-        else:
-            self._expect(_ESCAPES, "in string escape code")
+        self._skip(_HEX)
+        self._refuse("in \\u hexadecimal character escape")
 
     def _number(self) -> None:
-        if self._peek() == ord("-"):
-            self.at += 1
-        if self._expect(_DIGITS, "in numeric literal") != ord("0"):
-            self._digits()
-        if self._next_is(b"."):
-            self._expect(_DIGITS, "after decimal point in numeric literal")
-            self._digits()
-        if self._next_is(b"eE"):
-            self._next_is(b"+-")
-            self._expect(_DIGITS, "in exponent of numeric literal")
-            self._digits()
+        number = _NUMBER.match(self.raw, self.at)
+        assert number is not None  # every part of the pattern may be empty
+        for part, where in _NUMBER_PARTS.items():
+            text = number[part]
+            if text is not None and text[-1] not in _DIGITS:
+                self.at = number.end(part)
+                self._refuse(where)
+        self.at = number.end()
 
     def _literal(self, word: bytes) -> None:
         for expected in word:
@@ -244,25 +229,22 @@ class _Scanner:
                 self._refuse(f"in literal {word.decode()} (expecting '{chr(expected)}')")
             self.at += 1
 
-    def _digits(self) -> None:
-        while self._next_is(_DIGITS):
-            pass
-
-    def _next_is(self, allowed: bytes) -> bool:
-        found = self.at < len(self.raw) and self.raw[self.at] in allowed
-        self.at += found
-        return found
-
     def _expect(self, allowed: bytes, where: str) -> int:
-        c = self._peek()
+        c = self._next()
         if c not in allowed:
             self._refuse(where)
         self.at += 1
         return c
 
-    def _skip_space(self) -> None:
-        while self._next_is(_SPACE):
-            pass
+    def _next(self) -> int:
+        """Skip white space and return the next byte, which is not consumed."""
+        self._skip(_SPACES)
+        return self._peek()
+
+    def _skip(self, pattern: re.Pattern[bytes]) -> None:
+        match = pattern.match(self.raw, self.at)
+        assert match is not None  # the patterns may be empty, or their first byte is known
+        self.at = match.end()
 
     def _peek(self) -> int:
         if self.at >= len(self.raw):

@@ -6,7 +6,7 @@ import asyncio
 
 from aiohttp import hdrs, web
 
-from specd.api.error_handling import json_reply, route
+from specd.api.error_handling import json_reply, routes
 from specd.api.interfaces import Monitoring
 from specd.api.ollama.errors import error_reply
 
@@ -16,17 +16,13 @@ class HealthRoutes:
         self._monitoring = monitoring
 
     def table(self) -> list[web.RouteDef]:
-        rows = [
+        return routes(
+            error_reply,
             ("GET HEAD", "/health", self.health),
             ("GET HEAD", "/v1/health", self.health),
             ("GET HEAD", "/ready", self.ready),
             ("GET", "/metrics", self.metrics),
-        ]
-        return [
-            route(method, path, handler, error_reply)
-            for methods, path, handler in rows
-            for method in methods.split()
-        ]
+        )
 
     async def health(self, _: web.Request) -> web.Response:
         """Answer as llama-server does; it shows that the event loop runs."""
@@ -35,9 +31,7 @@ class HealthRoutes:
     async def ready(self, _: web.Request) -> web.Response:
         """Answer 200 while requests are accepted, else 503; no model needs to be loaded."""
         if reason := self._monitoring.not_ready_reason():
-            reply = json_reply({"status": "not ready", "reason": reason})
-            reply.set_status(503)
-            return reply
+            return json_reply({"status": "not ready", "reason": reason}, 503)
         return json_reply({"status": "ready"})
 
     async def metrics(self, request: web.Request) -> web.Response:

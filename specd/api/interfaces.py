@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,17 +17,18 @@ from specd.store import ModelInfo, ModelSummary, Name
 
 class Generation(Protocol):
     def generate(self, request: core.GenerateRequest, /) -> AsyncIterator[core.Delta | core.Done]:
-        """Yield deltas, then exactly one Done.  Raises SpecdError; closing it cancels."""
+        """Yield deltas, then exactly one Done.  Raises SpecdError; closing it cancels.
+
+        A client that has seen the Done finds the slot free.
+        """
 
     async def embed(self, request: core.EmbedRequest, /) -> core.Embeddings:
         """Return one vector per text, not normalised.  Raises SpecdError."""
 
-    async def load(
-        self, model: str, options: Mapping[str, object], keep_alive_s: float | None, /
-    ) -> None:
+    async def load(self, request: core.LoadRequest, /) -> None:
         """Load the model; return once it can answer.  Raises SpecdError."""
 
-    async def unload(self, model: str, /) -> None:
+    async def unload(self, model: core.ModelRef, /) -> None:
         """Unload the model once it is idle; do nothing if it is not loaded."""
 
     async def count_tokens(self, request: core.GenerateRequest, /) -> int:
@@ -41,7 +42,7 @@ class Generation(Protocol):
 
 
 class Library(Protocol):
-    """The local models.  It reads files, so call it in a thread."""
+    """All models that requests can name.  It reads files, so call it in a thread."""
 
     def list(self) -> Sequence[ModelSummary]:
         """Return all models, newest first."""

@@ -16,8 +16,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
 from specd.api.anthropic.errors import error_reply as anthropic_reply
-from specd.api.error_handling import ErrorReply
-from specd.api.errors import Unauthorized
+from specd.api.error_handling import ErrorReply, Unauthorized
 from specd.api.ollama.errors import error_reply as ollama_reply
 from specd.api.openai.errors import error_reply as openai_reply
 

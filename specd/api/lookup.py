@@ -69,7 +69,7 @@ def require_images(ref: core.ModelRef) -> None:
         raise Unsupported(
             "Multimodal data provided, but model does not support multimodal requests."
         )
-    if ref.projector is None:
+    if not ref.reads_images:
         raise Unsupported(
             f"{ref.full_name} has no projector: llama.cpp cannot show it images without one"
         )

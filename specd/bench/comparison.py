@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Kind, Mode
-from specd.bench.run_grid import Grid, MedianRange, grids
-from specd.bench.runs import Run, sum_depths
+from specd.bench.runs import Grid, MedianRange, Run, grids, sum_depths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,28 +92,17 @@ def compare(runs: Iterable[Run]) -> tuple[Comparison, ...]:
 
     Plain must be among the modes.
     """
-    runs = list(runs)
-    return tuple(
-        _compare(grid, [run for run in runs if _belongs_to_run(run, grid)]) for grid in grids(runs)
-    )
+    return tuple(map(_compare, grids(runs)))
 
 
-def _belongs_to_run(run: Run, grid: Grid) -> bool:
-    return (run.workload, run.temperature, run.streams) == (
-        grid.workload,
-        grid.temperature,
-        grid.streams,
-    )
-
-
-def _compare(grid: Grid, runs: Iterable[Run]) -> Comparison:
+def _compare(grid: Grid) -> Comparison:
     bare = Comparison(
         workload=grid.workload,
         temperature=grid.temperature,
         streams=grid.streams,
         modes=(),
         n_left_out=grid.n_left_out,
-        max_cached=max((run.n_cached for run in runs), default=0),
+        max_cached=grid.max_cached,
     )
     if not grid.rows:
         return bare

@@ -9,11 +9,10 @@ from pathlib import Path
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Mode
 from specd.bench.peer import PeerBinary
 from specd.bench.quantized_blocks import FileType
-from specd.bench.rendering import Renderer
 from specd.bench.schedule import BenchPlan, RunSet, make_run_sets
 from specd.bench.subject import Subject, find_subject
 from specd.bench.synthetic import parse_count
-from specd.bench.workload import HOSTILE, WORKLOADS, load_workload
+from specd.bench.workload import HOSTILE, WORKLOADS, Renderer, load_workload
 from specd.core import DrafterKind
 from specd.errors import InvalidRequest
 from specd.settings import Settings

@@ -5,15 +5,48 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from specd import core
-from specd.bench.engine_request import Engine, ask
 from specd.bench.mode import Mode
-from specd.bench.runs import Answer, PeerAnswer, Run, combine_answers
+from specd.bench.runs import Answer, Run, combine_answers
 from specd.bench.schedule import N_WARM_UP_TOKENS, Group, Item, RunSet
-from specd.runner import Process
+from specd.errors import EngineError
+from specd.runner import EngineClient, Process
+
+
+class Engine(Protocol):
+    """The part of `runner.Process` that a bench uses."""
+
+    def generate(self, request: core.EngineRequest) -> core.Stream[core.Event]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReply:
+    """A whole answer, with logprobs where the request asked for them."""
+
+    text: str
+    logprobs: tuple[core.TokenLogprob, ...]
+    done: core.Done
+
+
+async def ask(engine: Engine, request: core.EngineRequest) -> EngineReply:
+    """Return the whole answer.  Raises EngineError with the engine's message."""
+    pieces: list[str] = []
+    logprobs: list[core.TokenLogprob] = []
+    async with aclosing(engine.generate(request)) as events:
+        async for event in events:
+            match event:
+                case core.Token():
+                    pieces.append(event.text)
+                    logprobs += event.logprobs
+                case core.Done():
+                    return EngineReply("".join(pieces), tuple(logprobs), event)
+                case core.Failed():
+                    raise EngineError(event.message)
+    raise AssertionError("a request ended without a terminal event")
 
 
 class Peer(Protocol):
@@ -21,7 +54,7 @@ class Peer(Protocol):
 
     async def answer(
         self, prompt: str, *, n_tokens: int, temperature: float, seed: int
-    ) -> PeerAnswer: ...
+    ) -> Answer: ...
 
 
 class Bench:
@@ -56,14 +89,14 @@ class Bench:
         began = self._clock()
         try:
             async with asyncio.TaskGroup() as tasks:
-                asked = [
+                started = [
                     tasks.create_task(self._answer(item, mode, temperature, n_tokens))
                     for item in group.items
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return combine_answers(
-            [task.result() for task in asked],
+            [task.result() for task in started],
             workload=group.workload,
             temperature=temperature,
             prompt=group.number,
@@ -74,21 +107,23 @@ class Bench:
 
     async def _answer(self, item: Item, mode: Mode, temperature: float, n_tokens: int) -> Answer:
         if mode.is_peer:
-            answer = await self._peers[mode].answer(
+            return await self._peers[mode].answer(
                 item.text, n_tokens=n_tokens, temperature=temperature, seed=item.seed
             )
-            return Answer.of_peer(answer)
-        asked = self._run_set.request(item, mode, temperature, n_tokens)
-        reply = await ask(self._engine, asked)
+        request = self._run_set.request(item, mode, temperature, n_tokens)
+        reply = await ask(self._engine, request)
         return Answer(reply.text, reply.done.usage, reply.done.speculation)
 
 
 @asynccontextmanager
-async def engine_process(spec: core.EngineSpec) -> AsyncIterator[tuple[Process, core.EngineFacts]]:
+async def engine_process(
+    spec: core.EngineSpec,
+) -> AsyncIterator[tuple[EngineClient, core.EngineFacts]]:
     """Yield a loaded engine and stop it after the block.  Raises LoadFailed, LoadStalled."""
     process = Process(spec)
     try:
-        yield process, await process.ready()
+        facts = await process.ready()
+        yield process.client, facts
     finally:
         process.stop()
         await process.ended()

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from specd.bench.comparison import BestMode, best_fixed, best_peer, best_peer_draft, hindsight
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Kind, Mode
-from specd.bench.run_grid import Grid, geometric_mean, grids
-from specd.bench.runs import Run
+from specd.bench.runs import Grid, Run, geometric_mean, grids
 from specd.bench.workload import HOSTILE
 
 #: Resamples for the bootstrap interval, and the share of repetitions that it should contain.
@@ -139,19 +138,19 @@ def _figures(parts: Sequence[Grid], mode: Mode) -> MixFigures:
 
 def _ratio(parts: Sequence[Grid], mode: Mode, best_mode: BestMode) -> Ratio | None:
     """Return the ratio, or None where a workload lacks either mode."""
-    met = []
+    chosen = []
     for grid in parts:
         other = best_mode(grid)
         if other is None or not {mode, other} <= set(grid.modes):
             return None
-        met.append((grid, other))
-    by_workload = [grid.ratios(mode, other) for grid, other in met]
+        chosen.append((grid, other))
+    by_workload = [grid.ratios(mode, other) for grid, other in chosen]
     low, high = _interval(by_workload)
     return Ratio(
         value=geometric_mean(map(statistics.median, by_workload)),
         low=low,
         high=high,
-        by_total=_total([(grid, mode) for grid in parts]) / _total(met),
+        by_total=_total([(grid, mode) for grid in parts]) / _total(chosen),
     )
 
 

@@ -11,19 +11,17 @@ import json
 import socket
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-from specd.bench.peer_binary import PeerBinary
-from specd.bench.peer_load import PeerLoad
+from specd import core
+from specd.bench.peer_binary import PeerBinary, PeerLoad
 from specd.bench.peer_process import PeerProcess
-from specd.core import SamplingParams
+from specd.bench.runs import Answer
 from specd.errors import EngineCrashed, EngineError, LoadFailed, LoadStalled
 
-__all__ = ["PeerAnswer", "PeerBinary", "PeerServer", "peer_server"]
+__all__ = ["PeerBinary", "PeerLoad", "PeerServer", "peer_server"]
 
 _POLL_S = 0.05
 _LOAD_S = 600.0
@@ -34,55 +32,21 @@ _LEAST_TO_DRAFT = 3
 _RANDOM_SEED = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerAnswer:
-    """One answer of llama-server.
-
-    n_prompt: includes n_cached.  n_generated: includes an end-of-text token, as in specd.
-    generate_ns: from the first token to the last.  It covers n_timed tokens, as specd's
-    `Usage.generate_ns` does (llama.cpp, `server_slot_stats::n_gen_steps`).
-    """
-
-    text: str
-    n_generated: int
-    generate_ns: int
-    n_drafted: int
-    n_accepted: int
-    n_cached: int
-    n_prompt: int
-
-    @property
-    def n_timed(self) -> int:
-        return max(self.n_generated - 1, 0)
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens per second; 0 where nothing was timed."""
-        return 1e9 * self.n_timed / self.generate_ns if self.generate_ns else 0.0
-
-
 class PeerServer:
-    """A loaded server.  command: its command line, for the report."""
+    """A loaded server.  drafts: whether it has a drafter."""
 
     def __init__(
-        self,
-        process: PeerProcess,
-        session: aiohttp.ClientSession,
-        load: PeerLoad,
-        command: tuple[str, ...],
+        self, process: PeerProcess, session: aiohttp.ClientSession, *, drafts: bool
     ) -> None:
-        self.command = command
         self._process = process
         self._session = session
-        self._load = load
+        self._drafts = drafts
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    async def answer(
-        self, prompt: str, *, n_tokens: int, temperature: float, seed: int
-    ) -> PeerAnswer:
+    async def answer(self, prompt: str, *, n_tokens: int, temperature: float, seed: int) -> Answer:
         """Return one answer.  A request waits while all slots are busy.
 
         Raises EngineCrashed where the server has ended, EngineError where it refuses the request
@@ -90,8 +54,8 @@ class PeerServer:
         """
         body = request(prompt, n_tokens=n_tokens, temperature=temperature, seed=seed)
         answer = parse_answer(await self._post("/completion", body))
-        must_draft = self._load.drafter and not self._load.p_min
-        if must_draft and answer.n_generated >= _LEAST_TO_DRAFT and not answer.n_drafted:
+        is_long = answer.usage.n_generated >= _LEAST_TO_DRAFT
+        if self._drafts and is_long and not answer.speculation.draft_n:
             raise EngineError(_no_drafts(self._process))
         return answer
 
@@ -121,41 +85,13 @@ class PeerServer:
 
 
 @asynccontextmanager
-async def peer_server(
-    binary: PeerBinary,
-    *,
-    target: Path,
-    drafter: Path | None = None,
-    n_draft_max: int = 0,
-    p_min: float = 0.0,
-    n_threads: int = 0,
-    n_threads_draft: int = 0,
-    n_ctx: int = 4096,
-    n_slots: int = 1,
-    kv_type: str = "f16",
-    flash_attention: bool | None = None,
-    n_gpu_layers: int = -1,
-) -> AsyncIterator[PeerServer]:
+async def peer_server(binary: PeerBinary, load: PeerLoad) -> AsyncIterator[PeerServer]:
     """Yield a ready server; it ends after the block or with this process.
 
-    The arguments are those of `PeerLoad`.  Raises LoadFailed with the server's error, LoadStalled.
+    Raises LoadFailed with the server's error, LoadStalled.
     """
-    load = PeerLoad(
-        target=str(target),
-        drafter=str(drafter) if drafter else None,
-        n_draft_max=n_draft_max,
-        p_min=p_min,
-        n_threads=n_threads,
-        n_threads_draft=n_threads_draft,
-        n_ctx=n_ctx,
-        n_slots=n_slots,
-        kv_type=kv_type,
-        flash_attention=flash_attention,
-        n_gpu_layers=n_gpu_layers,
-    )
     port = _free_port()
-    command = binary.command(load, port)
-    process = await PeerProcess.start(command, binary.environment)
+    process = await PeerProcess.start(binary.command(load, port), binary.environment)
     try:
         async with aiohttp.ClientSession(
             f"http://127.0.0.1:{port}",
@@ -167,7 +103,7 @@ async def peer_server(
             await _wait_until_ready(process, session)
             if load.drafter and not await _can_draft(session):
                 raise LoadFailed(_no_drafts(process))
-            yield PeerServer(process, session, load, tuple(command))
+            yield PeerServer(process, session, drafts=load.drafter is not None)
     finally:
         await process.kill()
 
@@ -222,7 +158,7 @@ def request(prompt: str, *, n_tokens: int, temperature: float, seed: int) -> dic
     The sampler chain has only samplers with an effect, since neutral ones cost time.  At
     temperature 0 it picks the best token.
     """
-    sampling = SamplingParams(temperature=temperature)
+    sampling = core.SamplingParams(temperature=temperature)
     if temperature <= 0:
         chain: dict[str, Any] = {"samplers": ["top_k"], "top_k": 1}
     else:
@@ -264,19 +200,26 @@ async def _last_event(lines: AsyncIterable[bytes]) -> dict[str, Any]:
     return event | {"content": "".join(pieces)}
 
 
-def parse_answer(reply: dict[str, Any]) -> PeerAnswer:
-    """Return the answer in a reply.  Raises EngineError where a field is missing."""
+def parse_answer(reply: dict[str, Any]) -> Answer:
+    """Return the answer in a reply.
+
+    As in specd, n_generated includes an end-of-text token, and generate_ns begins with the first
+    token (llama.cpp, `server_slot_stats::n_gen_steps`).  Raises EngineError where a field is
+    missing.
+    """
     try:
         timings = reply["timings"]
-        return PeerAnswer(
-            text=reply["content"],
+        usage = core.Usage(
+            n_prompt=int(reply["tokens_evaluated"]),
+            n_cached=int(timings.get("cache_n", 0)),
             n_generated=int(timings["predicted_n"]),
             generate_ns=round(timings["predicted_ms"] * 1e6),
-            # Left out where nothing was drafted.
-            n_drafted=int(timings.get("draft_n", 0)),
-            n_accepted=int(timings.get("draft_n_accepted", 0)),
-            n_cached=int(timings.get("cache_n", 0)),
-            n_prompt=int(reply["tokens_evaluated"]),
         )
+        # The counts are missing where nothing was drafted.
+        speculation = core.SpeculationStats(
+            draft_n=int(timings.get("draft_n", 0)),
+            draft_n_accepted=int(timings.get("draft_n_accepted", 0)),
+        )
+        return Answer(reply["content"], usage, speculation)
     except (KeyError, TypeError, ValueError) as error:
         raise EngineError(f"llama-server's reply has no {error}") from error

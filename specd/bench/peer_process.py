@@ -1,4 +1,8 @@
-"""The operating-system process of a peer and its output."""
+"""The operating-system process of a peer and its output.
+
+`python -m specd.bench.peer_process PARENT COMMAND ...` runs a peer that dies with its parent, whose
+process id PARENT is.  The kernel setting survives the exec of COMMAND.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from specd.ipc.parent_death import die_with_parent
 from specd.runner.environment import THREAD_DEFAULTS
 
 _N_LAST_LINES = 200
@@ -34,7 +39,7 @@ class PeerProcess:
         """Start the process.  command: an absolute path and arguments.  Raises OSError."""
         # The command line alone configures the server.
         ours = {k: v for k, v in os.environ.items() if not k.startswith("LLAMA_ARG_")}
-        child = [sys.executable, "-m", "specd.bench.peer_child", str(os.getpid())]
+        child = [sys.executable, "-m", "specd.bench.peer_process", str(os.getpid())]
         process = await asyncio.create_subprocess_exec(
             *child,
             *command,
@@ -90,3 +95,19 @@ class PeerProcess:
     def _keep(self, lines: Sequence[bytes]) -> None:
         texts = (line[-_MAX_LINE_BYTES:].decode(errors="replace").strip() for line in lines)
         self._lines.extend(text for text in texts if text)
+
+
+def run_child(arguments: Sequence[str]) -> int:
+    parent, *command = arguments
+    die_with_parent()
+    if os.getppid() != int(parent):
+        return 1  # the parent died before the setting took effect
+    try:
+        os.execv(command[0], command)  # noqa: S606 - without a shell
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)  # noqa: T201
+        return 127
+
+
+if __name__ == "__main__":
+    sys.exit(run_child(sys.argv[1:]))

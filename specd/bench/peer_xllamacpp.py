@@ -14,7 +14,7 @@ from typing import Any
 
 import xllamacpp
 
-from specd.bench.peer_load import PeerLoad
+from specd.bench.peer_binary import PeerLoad
 from specd.core import KV_CACHE_TYPES
 
 
@@ -78,10 +78,10 @@ def _draft(speculative: Any, load: PeerLoad, kv_type: Any) -> None:
     speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
     draft = speculative.draft
     draft.mparams.path = load.drafter
-    draft.n_max, draft.n_min, draft.p_min = load.n_draft_max, 0, load.p_min
+    draft.n_max, draft.n_min, draft.p_min = load.n_draft_max, 0, 0.0
     draft.n_gpu_layers = load.n_layers
     draft.cache_type_k = draft.cache_type_v = kv_type
-    if n_threads := load.n_drafting_threads:
+    if n_threads := load.n_threads:
         draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = n_threads
 
 

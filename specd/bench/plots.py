@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _INCHES = (7.2, 4.3)
-#: Height of a name at the end of a line, as a share of the axis.
-_NAME_SHARE = 0.04
-#: Distance of the names from the lines, as a share of the axis.
-_NAME_GAP = 0.04
 _OURS, _PEERS, _REFERENCE = "#1f6feb", "#c2570c", "#57606a"
 #: Colours and styles of the workloads' lines; no two lines share both.  They differ from the strong
 #: lines' colours and can be told apart by the colour-blind.
@@ -45,8 +41,8 @@ def need_matplotlib() -> None:
 def draw_plots(report: Report, folder: Path) -> dict[str, str]:
     """Write the SVGs to the folder and return caption → file name."""
     written = {}
-    for caption, name, draw in _plots(report):
-        figure, axes = _blank()
+    for caption, name, draw in plots_of(report):
+        figure, axes = new_axes()
         draw(axes)
         axes.set_title(caption, loc="left", fontsize=11)
         # No date and no random ids: equal figures give equal files.
@@ -55,7 +51,7 @@ def draw_plots(report: Report, folder: Path) -> dict[str, str]:
     return written
 
 
-def _blank() -> tuple[Figure, Axes]:
+def new_axes() -> tuple[Figure, Axes]:
     import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -69,7 +65,7 @@ def _blank() -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _plots(report: Report) -> Iterator[tuple[str, str, Callable[[Axes], None]]]:
+def plots_of(report: Report) -> Iterator[tuple[str, str, Callable[[Axes], None]]]:
     for temperature, streams, compared, mix in report.parts():
         name, where = f"t{temperature:g}-s{streams}", title(temperature, streams)
         known = [each for each in compared if each.modes and each.workload != HOSTILE]
@@ -159,68 +155,15 @@ def _strong(axes: Axes, points: Points, words: str, colour: str) -> None:
 
 
 def _finish(axes: Axes, faint: Mapping[str, Points], top: float | None = None) -> None:
-    """Draw thin lines with names at their ends; set integer ticks, an axis from 0, a legend."""
+    """Draw thin lines; set integer ticks, an axis from 0, and a legend beside the plot."""
     from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
 
-    colours = {
-        words: (_COLOURS[n % len(_COLOURS)], _STYLES[n // len(_COLOURS) % len(_STYLES)])
-        for n, words in enumerate(faint)
-    }
-    for words, points in faint.items():
+    for n, (words, points) in enumerate(faint.items()):
         x, y = zip(*points, strict=True)
-        colour, style = colours[words]
-        axes.plot(x, y, color=colour, linestyle=style, linewidth=1.2)
+        colour = _COLOURS[n % len(_COLOURS)]
+        style = _STYLES[n // len(_COLOURS) % len(_STYLES)]
+        axes.plot(x, y, color=colour, linestyle=style, linewidth=1.2, label=words)
     axes.set_ylim(0, top)
     # Tokens and rows are whole.
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ends = {words: points[-1] for words, points in faint.items()}
-    heights = spread({words: y for words, (_, y) in ends.items()}, _NAME_SHARE * axes.get_ylim()[1])
-    right = max((x for x, _ in ends.values()), default=0)
-    for words, (x_end, y_end) in ends.items():
-        axes.annotate(
-            words,
-            (x_end, y_end),
-            (right + _NAME_GAP * (axes.get_xlim()[1] - axes.get_xlim()[0]), heights[words]),
-            color=colours[words][0],
-            fontsize=7,
-            va="center",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colours[words][0],
-                "linewidth": 0.5,
-                "relpos": (0, 0.5),  # from the left edge of the name
-                "shrinkA": 1,
-                "shrinkB": 1,
-            },
-        )
-    axes.legend(frameon=False, fontsize=8)
-
-
-def spread(wanted: Mapping[str, float], gap: float) -> dict[str, float]:
-    """Return a height for each name, `gap` apart at least and near the one that is wanted.
-
-    Names that would touch move both ways from the middle of their lines.
-    """
-    groups: list[tuple[list[str], float]] = []  # the names from below, and their middle
-    for words, height in sorted(wanted.items(), key=lambda entry: entry[1]):
-        names, middle = [words], height
-        while groups and _bottom(names, middle, gap) < _top(*groups[-1], gap) + gap:
-            below, its_middle = groups.pop()
-            n, more = len(below), len(names)
-            middle = (its_middle * n + middle * more) / (n + more)
-            names = [*below, *names]
-        groups.append((names, middle))
-    return {
-        words: max(_bottom(names, middle, gap), 0.0) + n * gap
-        for names, middle in groups
-        for n, words in enumerate(names)
-    }
-
-
-def _bottom(names: Sequence[str], middle: float, gap: float) -> float:
-    return middle - (len(names) - 1) * gap / 2
-
-
-def _top(names: Sequence[str], middle: float, gap: float) -> float:
-    return middle + (len(names) - 1) * gap / 2
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from importlib import metadata
+from typing import Any, Self
 
+import specd
 from specd import core
 from specd.bench.comparison import Comparison
-from specd.bench.machine_info import MachineInfo
 from specd.bench.mix import Mix
 from specd.bench.mode import Mode
 from specd.bench.peer import PeerBinary
 from specd.bench.runs import Run
 from specd.bench.subject import Subject
+from specd.placement import Cpu, Devices, cpu_name
+from specd.runner import probe
 from specd.store.gguf_metadata import GgufMetadata
 
 #: Version of the JSON file; raise it when a reader would have to change.
 JSON_FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineInfo:
+    """The machine and versions.  load_average: runnable tasks over the last minute."""
+
+    cpu: str
+    n_cores: int
+    memory_bytes: int
+    accelerators: tuple[str, ...]
+    system: str
+    python: str
+    specd: str
+    llama_cpp_python: str
+    load_average: float
+
+    @classmethod
+    def read(cls) -> Self:
+        cpu = Cpu.read()
+        return cls(
+            cpu=cpu_name(),
+            n_cores=cpu.n_cores,
+            memory_bytes=cpu.total_bytes,
+            accelerators=tuple(device.name for device in Devices(probe())()),
+            system=f"{platform.system()} {platform.release()} {platform.machine()}",
+            python=platform.python_version(),
+            specd=specd.__version__,
+            llama_cpp_python=metadata.version("llama-cpp-python"),
+            load_average=os.getloadavg()[0],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

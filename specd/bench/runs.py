@@ -1,32 +1,21 @@
-"""The measurements of answers, in one form for specd and peers."""
+"""The measurements of answers, in one form for specd and peers, and grids of them.
+
+A grid holds one workload: a row per prompt, a column per mode.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 from specd import core
-from specd.bench.mode import Mode
+from specd.bench.mode import PLAIN, Kind, Mode
 
-
-class PeerAnswer(Protocol):
-    """The measurements of a peer's answer; generate_ns begins with the first token."""
-
-    @property
-    def text(self) -> str: ...
-    @property
-    def n_generated(self) -> int: ...
-    @property
-    def generate_ns(self) -> int: ...
-    @property
-    def n_drafted(self) -> int: ...
-    @property
-    def n_accepted(self) -> int: ...
-    @property
-    def n_cached(self) -> int: ...
-    @property
-    def n_prompt(self) -> int: ...
+#: Shorter answers are not compared: the clock dominates their speed.
+MIN_TIMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +76,6 @@ class Answer:
     usage: core.Usage
     speculation: core.SpeculationStats
 
-    @classmethod
-    def of_peer(cls, answer: PeerAnswer) -> Self:
-        return cls(
-            answer.text,
-            core.Usage(
-                n_prompt=answer.n_prompt,
-                n_cached=answer.n_cached,
-                n_generated=answer.n_generated,
-                generate_ns=answer.generate_ns,
-            ),
-            core.SpeculationStats(draft_n=answer.n_drafted, draft_n_accepted=answer.n_accepted),
-        )
-
 
 def combine_answers(
     answers: Sequence[Answer],
@@ -151,3 +127,99 @@ def sum_depths(depths: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 def _join(words: set[str]) -> str:
     return ", ".join(sorted(words - {""}))
+
+
+# --------------------------------------------------------------------------- grids
+
+
+@dataclass(frozen=True, slots=True)
+class MedianRange:
+    """Median, smallest and largest of one figure per prompt."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Self | None:
+        """Return the range of the values, None where there are none."""
+        known = sorted(values)
+        return cls(statistics.median(known), known[0], known[-1]) if known else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The comparable runs of one workload at one temperature and number of streams.
+
+    rows: prompt → mode → run; every row has every mode, with MIN_TIMED tokens or more.
+    n_left_out: prompts without such a row.  max_cached: cached prompt tokens of any run.
+    """
+
+    workload: str
+    temperature: float
+    streams: int
+    modes: tuple[Mode, ...]
+    rows: Mapping[int, Mapping[Mode, Run]]
+    n_left_out: int = 0
+    max_cached: int = 0
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Self:
+        """Return the grid of runs that share workload, temperature and number of streams."""
+        rows: dict[int, dict[Mode, Run]] = {}
+        for run in runs:
+            rows.setdefault(run.prompt, {})[run.mode] = run
+        modes = sorted({run.mode for run in runs}, key=lambda mode: mode.sort_key)
+        timed = {
+            prompt: row
+            for prompt, row in rows.items()
+            if len(row) == len(modes) and all(map(_is_timed, row.values()))
+        }
+        return cls(
+            workload=runs[0].workload,
+            temperature=runs[0].temperature,
+            streams=runs[0].streams,
+            modes=tuple(modes),
+            rows=timed,
+            n_left_out=len(rows) - len(timed),
+            max_cached=max(run.n_cached for run in runs),
+        )
+
+    def of_kind(self, *kinds: Kind) -> list[Mode]:
+        return [mode for mode in self.modes if mode.kind in kinds]
+
+    def ratios(self, mode: Mode, other: Mode) -> list[float]:
+        """Return tokens/s of `mode` over tokens/s of `other`, for each prompt."""
+        return [row[mode].tokens_per_s / row[other].tokens_per_s for row in self.rows.values()]
+
+    def ratio(self, mode: Mode, other: Mode) -> float:
+        """Return the median of the ratios; there must be rows."""
+        return statistics.median(self.ratios(mode, other))
+
+    def best(self, modes: Iterable[Mode]) -> Mode | None:
+        """Return the mode with the highest median ratio to plain decoding, None of no modes."""
+        return max(modes, key=lambda mode: self.ratio(mode, PLAIN), default=None)
+
+    def speed(self, mode: Mode) -> float:
+        """Return tokens per second over all prompts."""
+        runs = [row[mode] for row in self.rows.values()]
+        return sum(run.n_timed for run in runs) / sum(run.seconds for run in runs)
+
+
+def grids(runs: Iterable[Run]) -> tuple[Grid, ...]:
+    """Return a grid per workload, temperature and number of streams, in run order.
+
+    A grid may have no rows.
+    """
+    sorted_out: dict[tuple[int, float, str], list[Run]] = {}
+    for run in runs:
+        sorted_out.setdefault((run.streams, run.temperature, run.workload), []).append(run)
+    return tuple(map(Grid.of, sorted_out.values()))
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def _is_timed(run: Run) -> bool:
+    return run.n_timed >= MIN_TIMED and run.seconds > 0

@@ -9,7 +9,7 @@ from itertools import count
 
 from specd import core
 from specd.bench.mode import Kind, Mode
-from specd.bench.workload import HOSTILE, WORKLOADS, Form, Prompt, Workload, order
+from specd.bench.workload import HOSTILE, WORKLOADS, Form, Prompt, Workload
 from specd.errors import InvalidRequest
 
 #: The workload name of a group with prompts of several workloads.
@@ -104,6 +104,22 @@ class RunSet:
                 yield Group(workload="", number=i, repeat=0, items=items), mode, temperature
 
 
+def order(n_prompts: int, n_modes: int) -> Iterator[tuple[int, int]]:
+    """Yield (prompt, mode), each combination once.
+
+    Prompts alternate in twos, so that no prompt finds itself in the cache and its modes run close
+    in time.  Each two begin with another mode.
+    """
+    groups = [[i, i + 1] for i in range(0, n_prompts - 1, 2)] or [[0]]
+    if n_prompts % 2 and n_prompts > 1:
+        groups[-1].append(n_prompts - 1)
+    for number, group in enumerate(groups):
+        first = number * n_modes // len(groups)
+        for turn in range(n_modes):
+            for place, prompt in enumerate(group):
+                yield prompt, (first + turn + place) % n_modes
+
+
 def _row_s(facts: core.EngineFacts) -> float:
     """Return the seconds of one prompt token: a row of the widest measured pass."""
     return min((s / width for width, s in facts.costs.target_s), default=0.0)
@@ -146,10 +162,10 @@ def make_run_sets(bench_plan: BenchPlan, render: Render) -> Iterator[RunSet]:
             yield _run_set(bench_plan, usual, streams, render)
     for workload in bench_plan.workloads:
         if workload.name == HOSTILE:
-            kept = [mode for mode in bench_plan.modes if mode.kind in {Kind.PLAIN, Kind.AUTO}]
+            modes = [mode for mode in bench_plan.modes if mode.kind in {Kind.PLAIN, Kind.AUTO}]
             n_most = len(workload.prompts) // bench_plan.n_repeats
             n_prompts = max(bench_plan.n_prompts, min(_N_HOSTILE, n_most))
-            part = replace(bench_plan, modes=kept, n_prompts=n_prompts)
+            part = replace(bench_plan, modes=modes, n_prompts=n_prompts)
             run_set = _run_set(part, [workload], 1, render)
             yield replace(run_set, hostile=True)
 

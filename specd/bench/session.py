@@ -8,22 +8,18 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from specd import core
 from specd.bench.comparison import compare
 from specd.bench.config import BenchConfig
-from specd.bench.engine_request import Engine
-from specd.bench.machine_info import MachineInfo
-from specd.bench.measure import Bench, Peer, engine_process
+from specd.bench.measure import Bench, Engine, Peer, engine_process
 from specd.bench.mix import mixes
 from specd.bench.mode import Mode
-from specd.bench.noise_drafter import noise_drafter
-from specd.bench.peer import peer_server
-from specd.bench.report import Report
+from specd.bench.peer import PeerLoad, peer_server
+from specd.bench.report import MachineInfo, Report
 from specd.bench.runs import Run
 from specd.bench.schedule import RunSet
-from specd.bench.subject import Subject
+from specd.bench.subject import Subject, noise_drafter
 from specd.errors import InvalidRequest, StoreError
 from specd.settings import Settings
 from specd.store.gguf_metadata import read_metadata
@@ -152,18 +148,17 @@ class _Session:
             servers: dict[Mode, Peer] = {}
             for mode in run_set.peer_modes:
                 assert self._config.peer is not None
-                servers[mode] = await stack.enter_async_context(
-                    peer_server(
-                        self._config.peer,
-                        target=Path(spec.weights),
-                        drafter=Path(spec.drafter) if spec.drafter and mode.n_draft else None,
-                        n_draft_max=mode.n_draft,
-                        n_threads=spec.n_threads,
-                        n_ctx=spec.n_ctx,
-                        n_slots=spec.n_slots,
-                        kv_type=spec.kv_cache_type,
-                        flash_attention=spec.flash_attention,
-                        n_gpu_layers=spec.n_gpu_layers,
-                    )
+                load = PeerLoad(
+                    target=spec.weights,
+                    drafter=spec.drafter if mode.n_draft else None,
+                    n_draft_max=mode.n_draft,
+                    n_threads=spec.n_threads,
+                    n_ctx=spec.n_ctx,
+                    n_slots=spec.n_slots,
+                    kv_type=spec.kv_cache_type,
+                    flash_attention=spec.flash_attention,
+                    n_gpu_layers=spec.n_gpu_layers,
                 )
+                server = peer_server(self._config.peer, load)
+                servers[mode] = await stack.enter_async_context(server)
             yield servers

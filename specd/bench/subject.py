@@ -1,12 +1,22 @@
-"""The pair that a bench measures: files, a local model with its drafter, or the demo pair."""
+"""The pair that a bench measures: files, a local model with its drafter, or the demo pair.
+
+The worst case of a pair is a useless drafter with the cost of a real one.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
 
 from specd import core
+from specd.bench.gguf_cache import atomic_output, cached_file, open_gguf
 from specd.bench.quantized_blocks import FileType
 from specd.bench.synthetic import cached
 from specd.errors import InvalidRequest
@@ -17,6 +27,9 @@ from specd.store.demo import stored_demo
 
 #: Context of each slot, tokens: enough for every prompt and the longest answer.
 N_CTX = 2048
+#: Part of a cached noise drafter's name; raise it when the order of the rows changes.
+_NOISE_FORMAT = 1
+_VOCABULARY_ROWS = {"token_embd.weight", "output.weight"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +118,9 @@ def demo_subject() -> Subject:
 def _of_store(model: str, settings: Settings) -> Subject:
     # The demo pair can be named even where the store does not list it.
     library = Library(settings.models, demo=True)
-    pair = Pairs(library, load_rules(settings.pairs_file)).pair(library.resolve(model))
-    subject = Subject(name=pair.target.name, target=pair.target.weights, detail=pair.detail)
+    target = library.resolve(model)
+    pair = Pairs(library, load_rules(settings.pairs_file)).pair(target)
+    subject = Subject(name=target.name, target=target.weights, detail=pair.detail)
     if pair.drafter is None:
         return subject
     return replace(
@@ -115,3 +129,44 @@ def _of_store(model: str, settings: Settings) -> Subject:
         drafter_name=pair.drafter.name,
         pair_source=pair.drafter.source,
     )
+
+
+# --------------------------------------------------------------------------- a useless drafter
+
+
+def noise_drafter(source: Path) -> Path:
+    """Return a cached copy of the drafter with the vocabulary's rows in another order.
+
+    It reads and writes the wrong tokens at the same cost, since rows are whole blocks in every
+    tensor type.  Control tokens keep their rows, so that drafts do not end early.
+    Raises StoreError where the source is not a GGUF or the copy cannot be written.
+    """
+    open_gguf(source)
+    return cached_file(
+        source, f"noise-v{_NOISE_FORMAT}", lambda path: _write_reordered(source, path)
+    )
+
+
+def _write_reordered(source: Path, destination: Path) -> None:
+    with atomic_output(destination, source.stat().st_size) as path:
+        shutil.copyfile(source, path)
+        _reorder_rows(gguf.GGUFReader(path, "r+"))
+
+
+def _reorder_rows(reader: Any) -> None:
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    for name in _VOCABULARY_ROWS & tensors.keys():
+        rows = tensors[name].data
+        rows[:] = rows[_row_order(reader, len(rows))]
+    reader.data.flush()
+
+
+def _row_order(reader: Any, n_rows: int) -> npt.NDArray[np.intp]:
+    """Return row indexes with ordinary tokens moved by half a vocabulary; low ids are frequent."""
+    order = np.arange(n_rows)
+    kinds = reader.get_field("tokenizer.ggml.token_type")
+    if kinds is None:
+        return np.roll(order, n_rows // 2)
+    ordinary = np.flatnonzero(np.array(kinds.contents()) == gguf.TokenType.NORMAL)
+    order[ordinary] = np.roll(ordinary, len(ordinary) // 2)
+    return order

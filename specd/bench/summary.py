@@ -8,7 +8,7 @@ from specd.bench.comparison import Comparison
 from specd.bench.mix import Mix, Ratio
 from specd.bench.mode import AUTO
 from specd.bench.report import Report
-from specd.bench.run_grid import MedianRange
+from specd.bench.runs import MedianRange
 from specd.bench.workload import HOSTILE
 
 #: Below this gain the drafter's memory is better spent on the target.
@@ -23,7 +23,7 @@ def heading(report: Report) -> Iterator[str]:
     yield _target(report)
     yield _drafter(report)
     if report.peer is not None:
-        same = "the build that specd's engine is of" if report.peer.same_build else "another build"
+        same = "the same build as specd's engine" if report.peer.same_build else "another build"
         yield f"Peer: {report.peer.build} ({same})"
     yield (
         f"Machine: {machine.cpu}, {spec.n_threads} threads, {accelerators},"
@@ -35,12 +35,12 @@ def heading(report: Report) -> Iterator[str]:
     )
     repeats = f" in each of {report.n_repeats} runs" if report.n_repeats > 1 else ""
     yield (
-        f"Asked: {', '.join(report.workloads)}; prompts of each: {report.n_prompts}{repeats};"
-        f" at most {report.n_tokens} tokens an answer"
+        f"Workloads: {', '.join(report.workloads)}; {report.n_prompts} prompts of each{repeats};"
+        f" at most {report.n_tokens} tokens per answer"
     )
     yield (
-        "Figures are medians over the prompts (smallest–largest); of several workloads geometric"
-        " means [the interval that nine of ten other sets of prompts would fall into]"
+        "Figures are medians over the prompts (smallest–largest); over several workloads, geometric"
+        " means [90 % interval for other prompts]"
     )
     yield from report.notes
 
@@ -52,16 +52,16 @@ def _target(report: Report) -> str:
         f"Target: {report.subject.name}, {size}{', ' + facts.file_type if facts.file_type else ''}"
     )
     if report.subject.padded:
-        words += " (synthetic target: a small model padded to this size; it says what the small"
-        words += " one says and takes the time of a model of this size)"
+        words += " (synthetic target: a small model padded to this size; it writes the small"
+        words += " model's text in the time of a model of this size)"
     return words
 
 
 def _drafter(report: Report) -> str:
     memory = report.engine.drafter
     if memory is None:
-        reason = report.engine.no_pair_detail or "none was asked for"
-        return f"Drafter: no model ({reason}), so auto has prompt lookup alone, no length is fixed"
+        reason = report.engine.no_pair_detail or "none was requested"
+        return f"Drafter: no model ({reason}), so auto uses prompt lookup alone"
     return f"Drafter: {report.subject.drafter_name}, {memory.total_bytes / 1e6:.0f} MB in memory"
 
 

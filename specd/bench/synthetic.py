@@ -14,18 +14,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import gguf
 import numpy as np
-import typer
 
 from specd.bench import padding
-from specd.bench.cache import atomic_output, cached_file
-from specd.bench.gguf_file import copy_metadata, open_gguf
-from specd.bench.llama_shape import LlamaShape, scaled
+from specd.bench.gguf_cache import atomic_output, cached_file, copy_metadata, open_gguf
+from specd.bench.padding import LlamaShape, scaled
 from specd.bench.quantized_blocks import FileType, Noise
-from specd.errors import SpecdError, StoreError
+from specd.errors import StoreError
 
 #: Part of a cached file's name; raise it when the contents for a shape change.
 _FORMAT = 2
@@ -196,9 +194,9 @@ def _add_metadata(
         "general.size_label": (large.label, text),
         "general.file_type": (file_type.file_type, count),
     }
-    made_anew = {"general.architecture", "general.alignment", *replaced}
-    kept = {key for key in reader.fields if not key.startswith("GGUF.")} - made_anew
-    copy_metadata(writer, reader, kept)
+    replaced_keys = {"general.architecture", "general.alignment", *replaced}
+    copied = {key for key in reader.fields if not key.startswith("GGUF.")} - replaced_keys
+    copy_metadata(writer, reader, copied)
     for key, (value, kind) in replaced.items():
         writer.add_key_value(key, value, kind)
 
@@ -225,25 +223,3 @@ def _description(plan: TensorPlan, file_type: FileType) -> str:
 def _text(reader: Any, key: str) -> str:
     field = reader.get_field(key)
     return str(field.contents()) if field is not None else "a model"
-
-
-# --------------------------------------------------------------------------- by hand
-
-
-def _main(
-    source: Path,
-    destination: Path,
-    parameters: Annotated[str, typer.Option(help="how many: 1e9, 1b, 350m")] = "1b",
-    target_type: Annotated[FileType, typer.Option(case_sensitive=False)] = FileType.Q8_0,
-) -> None:
-    """Write a padded copy of a small model: the same text at a large model's speed."""
-    try:
-        large = write_synthetic(source, destination, parse_count(parameters), file_type=target_type)
-    except (SpecdError, ValueError) as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from error
-    typer.echo(f"{destination}: {large.describe()}, {target_type}")
-
-
-if __name__ == "__main__":
-    typer.run(_main)

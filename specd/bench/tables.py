@@ -13,7 +13,7 @@ from specd.bench.comparison import Comparison, ModeFigures
 from specd.bench.mix import Mix, Ratio
 from specd.bench.mode import AUTO, PLAIN, Mode
 from specd.bench.report import Report
-from specd.bench.run_grid import MedianRange
+from specd.bench.runs import MedianRange
 from specd.bench.summary import format_range, format_ratio, heading, verdict
 from specd.bench.summary import title as part_title
 

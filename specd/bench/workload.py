@@ -1,16 +1,21 @@
-"""The workloads: prompts without repetition, in an order that favours no mode."""
+"""The workloads: prompts without repetition, and their rendering for a model."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Self
 
+from specd.core import Message
 from specd.errors import InvalidRequest
+from specd.prompt import render_chat
+from specd.store.gguf import read_header
+from specd.store.gguf_metadata import read_metadata
 
 #: In the order of runs and tables; each is a file in workloads/.
 WORKLOADS = (
@@ -80,17 +85,52 @@ def load_workload(name: str) -> Workload:
     )
 
 
-def order(n_prompts: int, n_modes: int) -> Iterator[tuple[int, int]]:
-    """Yield (prompt, mode), each combination once.
+# --------------------------------------------------------------------------- chat templates
 
-    Prompts alternate in twos, so that no prompt finds itself in the cache and its modes run close
-    in time.  Each two begin with another mode.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renderer:
+    """Renders prompts for one model.
+
+    chat_template: None writes turns as `User:` and `Assistant:`.
+    adds_bos: whether the tokenizer adds a BOS token.
     """
-    groups = [[i, i + 1] for i in range(0, n_prompts - 1, 2)] or [[0]]
-    if n_prompts % 2 and n_prompts > 1:
-        groups[-1].append(n_prompts - 1)
-    for number, group in enumerate(groups):
-        first = number * n_modes // len(groups)
-        for turn in range(n_modes):
-            for place, prompt in enumerate(group):
-                yield prompt, (first + turn + place) % n_modes
+
+    chat_template: str | None = None
+    bos_token: str = ""
+    eos_token: str = ""
+    adds_bos: bool = True
+
+    @classmethod
+    def of(cls, target: Path) -> Self:
+        """Return the renderer for a GGUF, by its metadata.  Raises StoreError."""
+        facts = read_metadata(target)
+        return cls(
+            chat_template=facts.chat_template,
+            bos_token=facts.bos_token,
+            eos_token=facts.eos_token,
+            adds_bos=read_header(target).flag("tokenizer.ggml.add_bos_token") is not False,
+        )
+
+    def render(self, form: Form, prompt: Prompt) -> str:
+        """Return the text to send to specd and peers, which both add the BOS token.
+
+        Raises InvalidRequest with the template's own message.
+        """
+        if form is Form.RAW:
+            return prompt.text + prompt.begins
+        if self.chat_template is None:
+            return f"User: {prompt.text}\n\nAssistant: {prompt.begins}"
+        return prompt.begins.join(
+            (
+                render_chat(
+                    self.chat_template,
+                    (Message(role="user", content=prompt.text),),
+                    bos_token=self.bos_token,
+                    eos_token=self.eos_token,
+                    think=False,
+                    adds_bos=self.adds_bos,
+                ),
+                "",
+            )
+        )

@@ -1,6 +1,6 @@
 """Implement the `specd` commands, one file each.
 
-All but `serve`, `pairs` and `bench` only use the daemon's HTTP API.
+Most use only the daemon's HTTP API; docs/ARCHITECTURE.md lists those that import more.
 """
 
 from __future__ import annotations

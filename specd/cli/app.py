@@ -10,21 +10,9 @@ from typing import Annotated
 import typer
 
 import specd
-from specd.cli.bash_completion import join_split_names
+from specd.cli.completion import join_split_names
 from specd.cli.lazy_group import CommandEntry, LazyGroup
 from specd.errors import SpecdError
-
-
-def _command(name: str, where: str, help_text: str, *, hidden: bool = False) -> CommandEntry:
-    module, _, attribute = where.partition(":")
-    return CommandEntry(
-        name=name,
-        module=f"specd.cli.{module}",
-        attribute=attribute,
-        help=help_text,
-        hidden=hidden,
-    )
-
 
 _SERVE = "Start the daemon on OLLAMA_HOST."
 _LIST = "List the models on disk."
@@ -32,10 +20,10 @@ _LIST = "List the models on disk."
 
 class SpecdCommands(LazyGroup):
     entries = (
-        _command("serve", "serve:serve", _SERVE),
-        _command("start", "serve:serve", _SERVE, hidden=True),
-        _command("demo", "demo:demo", "Show the demo pair with speculation off and on."),
-        _command(
+        CommandEntry("serve", "serve:serve", _SERVE),
+        CommandEntry("start", "serve:serve", _SERVE, hidden=True),
+        CommandEntry("demo", "demo:demo", "Show the demo pair with speculation off and on."),
+        CommandEntry(
             "run",
             "run:app",
             """Ask a model one question, or chat with it.
@@ -43,10 +31,10 @@ class SpecdCommands(LazyGroup):
             An embedding model prints the vector of the text.
             """,
         ),
-        _command("list", "list_:list_models", _LIST),
-        _command("ls", "list_:list_models", _LIST, hidden=True),
-        _command("ps", "ps:ps", "List the models in memory and their drafters."),
-        _command(
+        CommandEntry("list", "list_:list_models", _LIST),
+        CommandEntry("ls", "list_:list_models", _LIST, hidden=True),
+        CommandEntry("ps", "ps:ps", "List the models in memory and their drafters."),
+        CommandEntry(
             "show",
             "show:show",
             """Show details of a model.
@@ -54,7 +42,7 @@ class SpecdCommands(LazyGroup):
             With a flag, print only that part, unchanged.
             """,
         ),
-        _command(
+        CommandEntry(
             "pull",
             "pull:pull",
             """Download a model or update it.
@@ -62,8 +50,8 @@ class SpecdCommands(LazyGroup):
             An interrupted download resumes where it stopped.
             """,
         ),
-        _command("push", "push:push", "Upload a model to the registry in its name."),
-        _command(
+        CommandEntry("push", "push:push", "Upload a model to the registry in its name."),
+        CommandEntry(
             "create",
             "create:create",
             """Create a model from a Modelfile.
@@ -71,10 +59,10 @@ class SpecdCommands(LazyGroup):
             The line `DRAFT small.gguf` pairs the model with a drafter.
             """,
         ),
-        _command("stop", "stop:stop", "Unload a model after its running answers have ended."),
-        _command("cp", "cp:cp", "Copy a model without using more disk space."),
-        _command("rm", "rm:rm", "Remove models; files shared with other models stay."),
-        _command(
+        CommandEntry("stop", "stop:stop", "Unload a model after its running answers have ended."),
+        CommandEntry("cp", "cp:cp", "Copy a model without using more disk space."),
+        CommandEntry("rm", "rm:rm", "Remove models; files shared with other models stay."),
+        CommandEntry(
             "pairs",
             "pairs:app",
             """Show and change which drafter serves which model.
@@ -82,12 +70,12 @@ class SpecdCommands(LazyGroup):
             It also explains why a model has no drafter, and suggests drafters to pull.
             """,
         ),
-        _command(
+        CommandEntry(
             "install",
             "install:install",
             "Install specd as a systemd service, or update it (as root).",
         ),
-        _command(
+        CommandEntry(
             "uninstall",
             "install:uninstall",
             """Remove what `specd install` put in place.
@@ -95,7 +83,7 @@ class SpecdCommands(LazyGroup):
             If specd replaced Ollama, Ollama is restored.
             """,
         ),
-        _command(
+        CommandEntry(
             "migrate",
             "install:migrate",
             """Replace ollama.service.
@@ -103,7 +91,7 @@ class SpecdCommands(LazyGroup):
             specd takes over its port and settings, and uses its models where they are.
             """,
         ),
-        _command(
+        CommandEntry(
             "doctor",
             "doctor:doctor",
             """Find problems on this machine and say how to fix them.
@@ -111,7 +99,7 @@ class SpecdCommands(LazyGroup):
             Exits with 1 if something does not work; warnings alone exit with 0.
             """,
         ),
-        _command(
+        CommandEntry(
             "audit",
             "audit:audit",
             """Show what the daemon opens and sends while it answers.
@@ -120,7 +108,7 @@ class SpecdCommands(LazyGroup):
             opened a connection to another machine.
             """,
         ),
-        _command(
+        CommandEntry(
             "bench",
             "bench:bench",
             """Measure what speculation gains on this machine.
@@ -128,7 +116,7 @@ class SpecdCommands(LazyGroup):
             It compares plain decoding, fixed draft lengths and automatic ones.
             """,
         ),
-        _command(
+        CommandEntry(
             "trace",
             "trace:trace",
             """Explain a speculation trace, and replay it.
@@ -136,7 +124,9 @@ class SpecdCommands(LazyGroup):
             Exits with 1 if the controller would decide differently today.
             """,
         ),
-        _command("help", "app:help_on", "Show the help of specd, or of a command.", hidden=True),
+        CommandEntry(
+            "help", "app:help_on", "Show the help of specd, or of a command.", hidden=True
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from specd.cli.client import Client, daemon_client
 from specd.cli.formatting import format_bytes, make_console
-from specd.cli.responses import DaemonRefused, Json
+from specd.cli.sync_client import DaemonRefused, Json
 from specd.doctor.audit import ProcessAudit
 from specd.settings import HostAddress, Settings
 

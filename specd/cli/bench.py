@@ -52,7 +52,7 @@ def bench(
         str, typer.Option(help="Type of the padded target's weights: Q8_0, Q4_0 or F16.")
     ] = "Q8_0",
     workloads: Annotated[
-        str, typer.Option(help="Which, with commas between; all without it: code_completion, ...")
+        str, typer.Option(help="Workloads, comma-separated (default: all): code_completion, ...")
     ] = "",
     prompts: Annotated[
         int | None, typer.Option(min=1, help="Prompts per workload.", show_default="2")
@@ -65,7 +65,7 @@ def bench(
     ] = None,
     temperature: Annotated[
         list[float] | None,
-        typer.Option(min=0.0, max=2.0, help="Can be given several times; default: 0.8."),
+        typer.Option(min=0.0, max=2.0, help="Temperature; repeat for several (default: 0.8)."),
     ] = None,
     drafts: Annotated[
         str, typer.Option(help="Fixed draft lengths: 1-8, or 1,3,7.", show_default="1,3,7")
@@ -79,7 +79,7 @@ def bench(
     ] = "",
     peer_drafts: Annotated[
         str,
-        typer.Option(help="The peer's --spec-draft-n-max, a server each; three at most."),
+        typer.Option(help="Draft lengths for llama-server, at most three."),
     ] = "1,3,7",
     threads: Annotated[int, typer.Option(min=0, help="0: as many as the daemon uses.")] = 0,
     gpu_layers: Annotated[int, typer.Option(min=-1, help="Layers on the GPU; -1: all.")] = -1,
@@ -96,8 +96,7 @@ def bench(
         bool,
         typer.Option(
             "--overhead",
-            help="Plain alone, the peer's too: their ratio, and the time per token outside"
-            " llama.cpp.",
+            help="Compare plain decoding only, with the peer's and per token outside of llama.cpp.",
         ),
     ] = False,
     quick: Annotated[
@@ -259,17 +258,20 @@ class _OutputFiles:
 
     def check(self) -> None:
         """Check that the files can be written, before minutes are spent.  Raises InvalidRequest."""
-        if self.json_file is not None:
-            _check_writable(
-                "--json", self.json_file, lambda path: path.open("a", encoding="utf-8").close()
-            )
-        if self.folder is not None:
-            from specd.bench.plots import need_matplotlib
+        try:
+            if self.json_file is not None:
+                self.json_file.open("a", encoding="utf-8").close()
+        except OSError as error:
+            raise InvalidRequest(f"--json: {self.json_file}: {error.strerror}") from error
+        if self.folder is None:
+            return
+        from specd.bench.plots import need_matplotlib
 
-            need_matplotlib()
-            _check_writable(
-                "--report", self.folder, lambda path: path.mkdir(parents=True, exist_ok=True)
-            )
+        need_matplotlib()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidRequest(f"--report: {self.folder}: {error.strerror}") from error
 
     def write_report(self, report: Report) -> None:
         from specd.bench.plots import draw_plots
@@ -287,13 +289,6 @@ class _OutputFiles:
             typer.echo(markdown_document(report), nl=False)
         else:
             _print(report, make_console())
-
-
-def _check_writable(option: str, path: Path, action: Callable[[Path], None]) -> None:
-    try:
-        action(path)
-    except OSError as error:
-        raise InvalidRequest(f"{option}: {path}: {error.strerror}") from error
 
 
 def _print(report: Report, console: Console) -> None:

@@ -6,15 +6,14 @@ For a command with a single request, sync_client.py starts faster.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
-from types import TracebackType
-from typing import Self
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Self
 
 import aiohttp
 from aiohttp import hdrs
 
-from specd.cli.responses import (
+from specd.cli.sync_client import (
     DaemonRefused,
-    DaemonUnreachable,
     Json,
     connection_error,
     parse_object,
@@ -40,10 +39,6 @@ class Client:
         self._key = key
         self._session: aiohttp.ClientSession | None = None
 
-    @property
-    def url(self) -> str:
-        return self._url
-
     async def __aenter__(self) -> Self:
         # A model may take minutes to load, so only connecting has a timeout.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S)
@@ -54,99 +49,75 @@ class Client:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._session is not None
         await self._session.close()
 
     async def get(self, path: str) -> Json:
-        return await self._whole("GET", path, None)
+        async with self._request("GET", path) as response:
+            return parse_object(await response.read())
 
     async def post(self, path: str, body: Mapping[str, object]) -> Json:
-        return await self._whole("POST", path, body)
+        async with self._request("POST", path, json=body) as response:
+            return parse_object(await response.read())
 
     async def stream(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Json, None]:
         """Yield the objects of an NDJSON answer; the last has `done`.
 
         Closing the generator stops the answer.
         """
-        assert self._session is not None
-        try:
-            async with self._session.post(f"{self._url}{path}", json=body) as response:
-                await _check(response)
-                async for line in response.content:
-                    part = parse_object(line)
-                    if error := part.get("error"):
-                        raise DaemonRefused(response.status, str(error))
-                    yield part
-                    if part.get("done"):
-                        return
-        except aiohttp.ClientError as error:
-            raise self._unreachable(error) from error
+        async with aclosing(self._objects(path, body)) as parts:
+            async for part in parts:
+                yield part
+                if part.get("done"):
+                    return
         raise DaemonRefused(200, "the daemon closed the connection in mid-answer")
 
     async def progress(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Json, None]:
         """Yield the objects of a pull, a push or a create; the last one's status is `success`."""
-        assert self._session is not None
-        status = ""
-        try:
-            async with self._session.post(f"{self._url}{path}", json=body) as response:
-                await _check(response)
-                async for line in response.content:
-                    part = parse_object(line)
-                    if error := part.get("error"):
-                        raise DaemonRefused(response.status, str(error))
-                    status = part.get("status", "")
-                    yield part
-        except aiohttp.ClientError as error:
-            raise self._unreachable(error) from error
-        if status != "success":
+        part: Json = {}
+        async with aclosing(self._objects(path, body)) as parts:
+            async for part in parts:
+                yield part
+        if part.get("status") != "success":
             raise DaemonRefused(200, "the daemon closed the connection before the end")
 
     async def has_blob(self, digest: str) -> bool:
-        assert self._session is not None
-        try:
-            async with self._session.head(f"{self._url}/api/blobs/{digest}") as response:
-                return response.status == 200
-        except aiohttp.ClientError as error:
-            raise self._unreachable(error) from error
+        async with self._request("HEAD", f"/api/blobs/{digest}", may_fail=True) as response:
+            return response.status == 200
 
     async def upload(self, digest: str, chunks: AsyncIterable[bytes]) -> None:
         """Upload a blob; the daemon checks its digest."""
-        assert self._session is not None
-        try:
-            url = f"{self._url}/api/blobs/{digest}"
-            async with self._session.post(url, data=chunks) as response:
-                await _check(response)
-        except aiohttp.ClientError as error:
-            raise self._unreachable(error) from error
+        async with self._request("POST", f"/api/blobs/{digest}", data=chunks):
+            pass
 
-    async def _whole(self, method: str, path: str, body: Mapping[str, object] | None) -> Json:
+    async def _objects(self, path: str, body: Mapping[str, object]) -> AsyncGenerator[Json, None]:
+        """Yield the objects of an NDJSON answer.  Raises DaemonRefused for one with `error`."""
+        async with self._request("POST", path, json=body) as response:
+            async for line in response.content:
+                part = parse_object(line)
+                if error := part.get("error"):
+                    raise DaemonRefused(response.status, str(error))
+                yield part
+
+    @asynccontextmanager
+    async def _request(
+        self, method: str, path: str, *, may_fail: bool = False, **content: Any
+    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
+        """Send a request.  may_fail: an error status raises nothing."""
         assert self._session is not None
         try:
-            url = f"{self._url}{path}"
-            async with self._session.request(method, url, json=body) as response:
-                await _check(response)
-                return parse_object(await response.read())
+            async with self._session.request(method, f"{self._url}{path}", **content) as response:
+                if response.status >= 400 and not may_fail:
+                    raise response_error(response.status, await response.text(errors="replace"))
+                yield response
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise unreachable_error(self._url) from error
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise self._unreachable(error) from error
-
-    def _unreachable(self, error: Exception) -> DaemonUnreachable:
-        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
-            return unreachable_error(self._url)
-        return connection_error(self._url, error)
+            raise connection_error(self._url, error) from error
 
 
 def daemon_client() -> Client:
     """Return a client for the daemon at OLLAMA_HOST, with the first key of SPECD_API_KEYS."""
     address = daemon_address()
     return Client(address.url, address.key)
-
-
-async def _check(response: aiohttp.ClientResponse) -> None:
-    if response.status >= 400:
-        raise response_error(response.status, await response.text(errors="replace"))

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import re
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from specd.cli.attachments import encode_file, extract_files
 from specd.cli.client import Client
-from specd.cli.pull import pull_model
-from specd.cli.responses import DaemonRefused, Json
+from specd.cli.formatting import report_lines
+from specd.cli.progress import transfer
+from specd.cli.sync_client import DaemonRefused, Json
 from specd.cli.terminal_output import Screen
-from specd.cli.verbose_stats import report_lines
-from specd.errors import SpecdError
+from specd.errors import InvalidRequest, SpecdError
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ _END_TOKENS: Final = (
 )
 #: Long enough for an answer; ten contexts would take hours.
 _MAX_TOKENS: Final = 2048
+_KIND_OF_CAPABILITY: Final = {"vision": ("png", "jpg", "jpeg", "webp"), "audio": ("wav",)}
 _NUM_PREDICT: Final = re.compile(r"^num_predict\s", re.MULTILINE)
 
 
@@ -76,7 +78,8 @@ class Conversation:
         except DaemonRefused as error:
             if error.status != 404:
                 raise
-            await pull_model(self.client, self.screen.notes, self.model, insecure=insecure)
+            notes = self.screen.notes
+            await transfer(self.client, notes, "pull", self.model, insecure=insecure)
             self.shown = await self._fetch_model_info(self.model)
 
     async def _fetch_model_info(self, model: str) -> Json:
@@ -216,3 +219,47 @@ async def interruptible(work: Coroutine[Any, Any, T]) -> T:
         return await task
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+
+
+# --------------------------------------------------------------------------- images and audio
+
+
+def extract_files(text: str, capabilities: Collection[str]) -> tuple[str, list[Path]]:
+    """Return the text without the paths of files that this model can read, and these files.
+
+    A path must contain a slash, so that a plain file name stays text.  Blanks are escaped, or the
+    path is quoted, as shells and terminals do it.  A path without a file stays text.
+    """
+    endings = [e for sense, es in _KIND_OF_CAPABILITY.items() if sense in capabilities for e in es]
+    if not endings:
+        return text, []
+    ending = rf"\.(?i:{'|'.join(endings)})"
+    pattern = rf"""'([^'\n]+{ending})'|"([^"\n]+{ending})"|((?:\\.|[^\s'"\\])+{ending})(?!\w)"""
+    found: list[Path] = []
+
+    def replace(match: re.Match[str]) -> str:
+        quoted = match[1] or match[2]
+        path = quoted or re.sub(r"\\(.)", r"\1", match[3])
+        if "/" not in path or not (file := _expand_path(path)):
+            return match[0]
+        found.append(file)
+        return ""
+
+    left = re.sub(pattern, replace, text)
+    return (left.strip(), found) if found else (text, [])
+
+
+def encode_file(file: Path) -> str:
+    """Return the file's content as base64, for the field `images`.  Raises InvalidRequest."""
+    try:
+        return base64.b64encode(file.read_bytes()).decode()
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {file}: {error.strerror or error}") from error
+
+
+def _expand_path(path: str) -> Path | None:
+    try:
+        file = Path(path).expanduser()
+        return file if file.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # path too long, unknown ~user, or a NUL byte
+        return None

@@ -8,7 +8,7 @@ import hashlib
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 import typer
 from rich.console import Console
@@ -18,10 +18,9 @@ from specd.cli import create_body, modelfile
 from specd.cli.client import Client, daemon_client
 from specd.cli.formatting import make_console
 from specd.cli.progress import make_bars, show_progress
-from specd.cli.responses import DaemonRefused
+from specd.cli.sync_client import DaemonRefused
 from specd.errors import InvalidRequest
 
-_CHUNK_BYTES = 1 << 20
 _STDIN = Path("-")
 #: The prefix of the daemon's errors about the model of FROM.
 _OF_FROM = ("pull model manifest: ", "model '")
@@ -58,10 +57,10 @@ def create(
     ] = False,
     experimental: Annotated[bool, typer.Option("--experimental", hidden=True)] = False,
 ) -> None:
-    from specd.cli import create_convert, create_files
+    from specd.cli import create_files
 
     if prepare_converter:
-        typer.echo(f"the converter is ready: {create_convert.prepare_environment(yes=yes).folder}")
+        typer.echo(f"the converter is ready: {create_files.prepare_environment(yes=yes).folder}")
         return
     if not model:
         raise typer.BadParameter(
@@ -73,7 +72,7 @@ def create(
     commands = modelfile.parse(modelfile.decode(_read(file)), source)
     create_request = create_body.create_request(commands, _folder(file))
     create_files.check_files(create_request)
-    create_convert.check_safetensors(create_request)
+    create_files.check_safetensors(create_request)
     if draft_quantize and "draft_files" not in create_request.files:
         raise InvalidRequest("--draft-quantize requires a DRAFT model")
     if quantize:
@@ -82,11 +81,11 @@ def create(
         create_request.fields["draft_quantize"] = draft_quantize
     console = make_console()
     with contextlib.ExitStack() as stack:
-        if create_convert.has_safetensors(create_request):
-            environment = create_convert.prepare_environment(yes=yes)
+        if create_files.has_safetensors(create_request):
+            environment = create_files.prepare_environment(yes=yes)
             with make_bars(console) as bars:
                 asyncio.run(
-                    create_convert.replace_with_ggufs(create_request, environment, bars, stack)
+                    create_files.replace_with_ggufs(create_request, environment, bars, stack)
                 )
         if not force:
             create_files.check_drafter(create_request)
@@ -126,26 +125,16 @@ async def _create(
 
 async def _upload(client: Client, bars: Progress, path: Path) -> str:
     """Upload the file unless the daemon has it, and return its digest."""
-    size = (await asyncio.to_thread(path.stat)).st_size
-    reading = bars.add_task(f"reading {path.name}", total=size)
-    digest = hashlib.sha256()
-    async for chunk in _chunks(path):
-        digest.update(chunk)
-        bars.advance(reading, len(chunk))
+    with bars.open(path, "rb", description=f"reading {path.name}") as file:
+        digest = await asyncio.to_thread(hashlib.file_digest, file, "sha256")  # type: ignore[arg-type]
     name = f"sha256:{digest.hexdigest()}"
     if not await client.has_blob(name):
-        sending = bars.add_task(f"copying {path.name}", total=size)
-
-        async def sent() -> AsyncIterator[bytes]:
-            async for chunk in _chunks(path):
-                yield chunk
-                bars.advance(sending, len(chunk))
-
-        await client.upload(name, sent())
+        with bars.open(path, "rb", description=f"copying {path.name}") as file:
+            await client.upload(name, _chunks(file))
     return name
 
 
-async def _chunks(path: Path) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(path.open, "rb") as file:
-        while chunk := await asyncio.to_thread(file.read, _CHUNK_BYTES):
-            yield chunk
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield the content in pieces of 1 MiB; aiohttp's own are smaller and slower to send."""
+    while chunk := await asyncio.to_thread(file.read, 1 << 20):
+        yield chunk

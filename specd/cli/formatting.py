@@ -1,12 +1,13 @@
-"""Format figures in Ollama's words, and columns that a script can parse."""
+"""Format figures and statistics in Ollama's words, and columns that a script can parse."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
@@ -22,8 +23,8 @@ _LONG_STEPS = (
     ("weeks", 14 * _DAY_H, 7 * _DAY_H),
     ("days", 48, _DAY_H),
 )
-
-
+#: Columns for the titles of the statistics.
+_TITLE_WIDTH = 22
 #: Rich cuts lines at 80 columns in a pipe, but a script needs whole lines.
 _PIPE_WIDTH = 1000
 
@@ -57,6 +58,29 @@ def table_lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     lines = columns(rows)
     fits = max(map(cell_len, lines)) <= width
     return lines if fits else columns(rows, gap=2)
+
+
+def wrap_line(line: str, width: int, first: str = "  ", others: str = "    ") -> list[str]:
+    """Return the line in pieces of `width` columns.  first, others: their indents."""
+    return textwrap.wrap(
+        line,
+        max(width, 40),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def print_with_details(
+    console: Console, lines: Sequence[str], details: Sequence[Sequence[str]]
+) -> None:
+    """Print a header and rows, each row with its sentences below it, dim and indented."""
+    for line, parts in zip(lines, [(), *details], strict=True):
+        console.print(line, markup=False, soft_wrap=True)
+        for part in parts:
+            for piece in wrap_line(part, console.width):
+                console.print(piece, style="dim", markup=False, soft_wrap=True)
 
 
 def print_lines(console: Console, lines: Sequence[str]) -> None:
@@ -130,3 +154,70 @@ def _read(timestamp: str) -> datetime | None:
     except ValueError:
         return None
     return then if then.tzinfo else then.replace(tzinfo=UTC)
+
+
+# --------------------------------------------------------------------------- --verbose
+
+
+def report_lines(final: dict[str, Any], width: int | None = None) -> list[str]:
+    """Return the lines on speed and drafting from the final object of an answer.
+
+    width: the terminal's width in columns; longer lines are wrapped at words.
+    """
+    facts: list[tuple[str, str]] = [
+        (f"{name} duration", go_duration(final[f"{name}_duration"]))
+        for name in ("total", "load")
+        if final.get(f"{name}_duration")
+    ]
+    for name in ("prompt_eval", "eval"):
+        n, ns = final.get(f"{name}_count", 0), final.get(f"{name}_duration", 0)
+        title = name.replace("_", " ")
+        if n:
+            facts.append((f"{title} count", f"{n} token(s)"))
+        if ns:
+            facts.append((f"{title} duration", go_duration(ns)))
+            facts.append((f"{title} rate", f"{n / ns * 1e9:.2f} tokens/s"))
+    if speculation := final.get("speculation"):
+        facts.append(("drafting", format_drafting(speculation)))
+    return [line for title, value in facts for line in _wrapped(title, value, width)]
+
+
+def _wrapped(title: str, value: str, width: int | None) -> list[str]:
+    line = f"{title + ':':<{_TITLE_WIDTH}}{value}"
+    if width is None or cell_len(line) <= width:
+        return [line]
+    return wrap_line(line, max(width, 2 * _TITLE_WIDTH), "", " " * _TITLE_WIDTH)
+
+
+def format_drafting(speculation: dict[str, Any]) -> str:
+    """Return the number of accepted drafts, or why there were none."""
+    n = speculation.get("draft_n")
+    if not n:
+        why = speculation.get("detail") or speculation.get("reason")
+        return f"none: {why}" if why else "none"
+    accepted = speculation["draft_n_accepted"]
+    words = [f"{accepted} of {n} tokens accepted ({accepted / n:.0%})"]
+    if speedup := speculation.get("speedup"):
+        words.append(f"{speedup:.2f}× plain")
+    if drafter := speculation.get("drafter"):
+        words.append(str(drafter))
+    return ", ".join(words)
+
+
+def go_duration(ns: int) -> str:
+    """Format a duration as Go prints a time.Duration: 250µs, 12.5ms, 1.5s, 2m3.4s, 1h0m0s."""
+    for unit, size in (("ns", 1), ("µs", 10**3), ("ms", 10**6)):
+        if ns < size * 1000:
+            return f"{_decimal(ns, size)}{unit}"
+    minutes, rest = divmod(ns, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    seconds = f"{_decimal(rest, 10**9)}s"
+    if hours:
+        return f"{hours}h{minutes}m{seconds}"
+    return f"{minutes}m{seconds}" if minutes else seconds
+
+
+def _decimal(ns: int, size: int) -> str:
+    whole, rest = divmod(ns, size)
+    fraction = f"{rest:0{len(str(size)) - 1}d}".rstrip("0") if rest else ""
+    return f"{whole}.{fraction}" if fraction else f"{whole}"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from specd import install as installer
 from specd.errors import InstallError
-
-if TYPE_CHECKING:
-    from specd.install import HostFacts, PythonChoice, Sources, StepPlan
 
 _DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the steps in order, and do nothing.")
@@ -32,8 +30,6 @@ def install(
     ] = False,
     python: _Python = "",
 ) -> None:
-    from specd import install as installer
-
     facts = installer.gather_facts(installer.HostSystem(), dry_run=dry_run)
     holder = None if no_start else installer.find_port_holder(facts, facts.address)
     venv_contents = _venv_contents(facts, python)
@@ -49,12 +45,8 @@ def uninstall(
         bool, typer.Option("--purge", help="Also remove specd's models, settings and user.")
     ] = False,
 ) -> None:
-    from specd import install as installer
-
-    plan = installer.plan_uninstall(
-        installer.gather_facts(installer.HostSystem(), dry_run=dry_run), purges=purge
-    )
-    _show_and_apply(plan, dry_run=dry_run, yes=yes)
+    facts = installer.gather_facts(installer.HostSystem(), dry_run=dry_run)
+    _show_and_apply(installer.plan_uninstall(facts, purges=purge), dry_run=dry_run, yes=yes)
 
 
 def migrate(
@@ -68,8 +60,6 @@ def migrate(
     ] = None,
     python: _Python = "",
 ) -> None:
-    from specd import install as installer
-
     machine = installer.HostSystem()
     facts = installer.gather_facts(machine, dry_run=dry_run)
     if back:
@@ -77,10 +67,10 @@ def migrate(
         return
     if store is not None:
         store = store.expanduser().absolute()
-    if facts.ollama.is_there:
+    if facts.ollama.exists:
         # A dry run may be unable to ask systemd; then the unit files are the source.
-        units = installer.UnitFiles(machine) if facts.unseen else None
-        found = installer.read_ollama_service(machine, store, units)
+        settings = installer.read_unit_files(machine) if facts.systemd_error else None
+        found = installer.read_ollama_service(machine, store, settings)
     elif store is not None:
         found = installer.service_of_store(machine, store)
     else:
@@ -96,9 +86,7 @@ def migrate(
     _show_and_apply(plan, dry_run=dry_run, yes=yes)
 
 
-def _venv_contents(facts: HostFacts, python: str) -> tuple[PythonChoice, Sources] | None:
-    from specd import install as installer
-
+def _venv_contents(facts: installer.HostFacts, python: str) -> installer.VenvContents | None:
     if facts.runs_installed:
         return None
     now = installer.current_interpreter()
@@ -106,16 +94,13 @@ def _venv_contents(facts: HostFacts, python: str) -> tuple[PythonChoice, Sources
     return choice, installer.collect_packages()
 
 
-def _show_and_apply(plan: StepPlan, *, dry_run: bool, yes: bool) -> None:
-    from specd import install as installer
-
+def _show_and_apply(plan: installer.StepPlan, *, dry_run: bool, yes: bool) -> None:
     if not dry_run and os.geteuid() != 0:
         raise InstallError(
             f"this needs root: sudo {sys.argv[0]} {' '.join(sys.argv[1:])}"
             "  (--dry-run needs no root)"
         )
-    for line in plan.lines():
-        typer.echo(line)
+    typer.echo("\n".join(plan.lines()))
     if dry_run:
         typer.echo("This was a dry run: nothing was done.")
         return
@@ -124,5 +109,4 @@ def _show_and_apply(plan: StepPlan, *, dry_run: bool, yes: bool) -> None:
             raise InstallError("cannot ask without a terminal; use --yes")
         typer.confirm("Continue?", abort=True)
     installer.apply_plan(plan, installer.HostSystem(), typer.echo)
-    for line in plan.outcome:
-        typer.echo(line)
+    typer.echo("\n".join(plan.outcome))

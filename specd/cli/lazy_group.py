@@ -15,17 +15,16 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CommandEntry:
     """A command that is not imported yet.
 
-    module, attribute: a function with typer's annotations, or a Typer app.
+    where: `module:attribute` in specd.cli, a function with typer's annotations or a Typer app.
     help: `specd --help` prints the first sentence, `COMMAND --help` all of it.
     """
 
     name: str
-    module: str
-    attribute: str
+    where: str
     help: str
     hidden: bool = False
 
@@ -35,7 +34,8 @@ class CommandEntry:
 
     def load(self) -> Any:
         """Return the command itself, imported."""
-        found = getattr(import_module(self.module), self.attribute)
+        module, _, attribute = self.where.partition(":")
+        found = getattr(import_module(f"specd.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
             app = found
         else:

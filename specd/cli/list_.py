@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from specd.cli.formatting import format_bytes, format_past, output_width, table_lines
-from specd.cli.responses import Json
-from specd.cli.sync_client import SyncClient, sync_client
+from specd.cli.sync_client import Json, SyncClient, sync_client
 
 _HEADERS = ("NAME", "ID", "SIZE", "MODIFIED")
 

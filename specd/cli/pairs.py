@@ -53,7 +53,10 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     subcommand_metavar="[MODEL] | COMMAND [ARGS]...",
-    epilog="Without a command: specd pairs [MODEL] [--json] [--forget]",
+    epilog=(
+        "Without a command: specd pairs [MODEL] [--json] [--forget]. --json prints JSON; --forget"
+        " deletes the history of the model, or of all models."
+    ),
 )
 
 _Target = Annotated[
@@ -80,7 +83,7 @@ def show(
         ),
     ] = "",
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     forget: Annotated[
         bool, typer.Option("--forget", help="Delete the history of the model, or of all models.")
     ] = False,
@@ -107,7 +110,7 @@ def suggest(
         ),
     ] = "",
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="For a script.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Suggest drafters to pull for models without one."""
     from specd.cli import pairs_suggest

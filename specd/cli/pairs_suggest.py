@@ -12,8 +12,7 @@ from typing import Any, Final
 import typer
 from rich.console import Console
 
-from specd.cli.formatting import make_console
-from specd.cli.pairs_table import wrap_line
+from specd.cli.formatting import make_console, wrap_line
 from specd.core import NoPair, Pair
 from specd.errors import SpecdError
 from specd.pairs import Pairs, Rule, load_rules

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +16,9 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+
+from specd.cli.client import Client, daemon_client
+from specd.cli.formatting import make_console
 
 
 def make_bars(console: Console) -> Progress:
@@ -29,18 +33,37 @@ def make_bars(console: Console) -> Progress:
     )
 
 
+def run_transfer(verb: str, models: Sequence[str], *, insecure: bool) -> None:
+    """Pull or push the models, one after the other."""
+
+    async def run(client: Client, console: Console) -> None:
+        async with client:
+            for model in models:
+                await transfer(client, console, verb, model, insecure=insecure)
+
+    asyncio.run(run(daemon_client(), make_console()))
+
+
+async def transfer(
+    client: Client, console: Console, verb: str, model: str, *, insecure: bool = False
+) -> None:
+    """Pull or push one model."""
+    body = {"model": model, **({"insecure": True} if insecure else {})}
+    await show_progress(console, client.progress(f"/api/{verb}", body))
+
+
 async def show_progress(console: Console, lines: AsyncIterator[dict[str, Any]]) -> None:
     """Show the objects of a pull, a push or a create as they arrive."""
-    reported_total = ""
+    reported = ""
     screen = _ProgressDisplay(console)
     try:
         async for line in lines:
             status, digest, total = (line.get(key) for key in ("status", "digest", "total"))
             if digest and total:
                 screen.bar(str(digest), str(status), line.get("completed", 0), total)
-            elif status != reported_total:
-                reported_total = str(status)
-                screen.say(reported_total)
+            elif status != reported:
+                reported = str(status)
+                screen.say(reported)
     finally:
         screen.rest()
 

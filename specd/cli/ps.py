@@ -7,21 +7,19 @@ pipe gets a table with one header, one line per model and two more columns.
 from __future__ import annotations
 
 import json
-import textwrap
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from specd.cli.formatting import (
-    columns,
     format_bytes,
     format_expiry,
     make_console,
     print_lines,
+    print_with_details,
     table_lines,
 )
-from specd.cli.responses import Json
-from specd.cli.sync_client import SyncClient, sync_client
+from specd.cli.sync_client import Json, SyncClient, sync_client
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,14 +29,16 @@ _PAIR_FIELDS = ("DRAFTER", "GAIN")
 
 
 def ps(
-    model: Annotated[str, typer.Argument(help="Only models with this prefix.")] = "",
+    prefix: Annotated[str, typer.Argument(help="Only models with this prefix.")] = "",
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print all details as JSON.")] = False,
 ) -> None:
-    _ps(sync_client(), make_console(), model, as_json=as_json)
+    print_models(sync_client(), make_console(), prefix, as_json=as_json)
 
 
-def _ps(client: SyncClient, console: Console, prefix: str = "", *, as_json: bool = False) -> None:
+def print_models(
+    client: SyncClient, console: Console, prefix: str = "", *, as_json: bool = False
+) -> None:
     answer = client.get("/api/ps")
     models = [
         model
@@ -49,22 +49,11 @@ def _ps(client: SyncClient, console: Console, prefix: str = "", *, as_json: bool
         text = json.dumps({"models": models}, indent=2, ensure_ascii=False)
         console.print(text, markup=False, soft_wrap=True)
     elif console.is_terminal:
-        _print_with_pairs(console, models)
+        lines = table_lines([_HEADERS, *map(_row, models)], console.width)
+        print_with_details(console, lines, [pair_lines(one.get("specd") or {}) for one in models])
     else:
         rows = [(*_row(model), *_pair_fields(model.get("specd") or {})) for model in models]
         print_lines(console, table_lines([(*_HEADERS, *_PAIR_FIELDS), *rows], console.width))
-
-
-def _print_with_pairs(console: Console, models: list[Json]) -> None:
-    rows = [_HEADERS, *map(_row, models)]
-    lines = columns(rows)
-    if max(map(len, lines)) > console.width:
-        lines = columns(rows, gap=2)
-    for line, model in zip(lines, [None, *models], strict=True):
-        console.print(line, markup=False, soft_wrap=True)
-        for part in pair_lines((model or {}).get("specd") or {}):
-            for piece in _wrapped(part, console.width):
-                console.print(piece, style="dim", markup=False, soft_wrap=True)
 
 
 def _row(model: Json) -> tuple[str, ...]:
@@ -108,17 +97,19 @@ def pair_lines(specd: Json) -> list[str]:
     """Return the lines on the pair for a person; none for a daemon other than specd."""
     if not specd:
         return []
-    drafter, why = specd.get("drafter"), _why(specd)
+    drafter = specd.get("drafter")
+    why = " — ".join(filter(None, (specd.get("reason"), specd.get("detail"))))
     if drafter:
         verb = "parked" if why and specd.get("reason") not in _OF_ONE_ANSWER else "drafts"
         name = f"{verb}: {drafter['name']} ({drafter['pair_source']})"
-        lines = [_joined(name, _place(drafter), *_gain(specd)), _target(specd), why]
+        lines = [" · ".join([name, _place(drafter), *_gain(specd)]), _target(specd), why]
     elif specd.get("state") == "active":
         none = f"no drafter: {why}" if why else ""
-        lines = [_joined("drafts: prompt lookup", *_gain(specd)), _target(specd), none]
+        lines = [" · ".join(["drafts: prompt lookup", *_gain(specd)]), _target(specd), none]
     else:
         lines = [f"plain: {why}" if why else "plain", _target(specd)]
-    lines.append(_exact(specd))
+    if exactness := format_exactness(specd):
+        lines.append(f"same text for a seed: {exactness}")
     return [line for line in lines if line]
 
 
@@ -152,19 +143,6 @@ def format_exactness(specd: Json) -> str:
         changes = ", ".join(_ENFORCED.get(name, str(name)) for name in enforced)
         sentences.append(f"(SPECD_EXACT: {changes})")
     return " ".join(sentences)
-
-
-def _exact(specd: Json) -> str:
-    words = format_exactness(specd)
-    return f"same text for a seed: {words}" if words else ""
-
-
-def _joined(*facts: str) -> str:
-    return " · ".join(facts)
-
-
-def _why(specd: Json) -> str:
-    return " — ".join(filter(None, (specd.get("reason"), specd.get("detail"))))
 
 
 def _target(specd: Json) -> str:
@@ -216,14 +194,3 @@ def format_threshold(specd: Json) -> str:
     if specd.get("threshold_source") == "setting":
         return f"stops below {needed:.0%}"
     return f"pays from {needed:.0%}" if needed < 1.0 else _NO_DRAFT_PAYS
-
-
-def _wrapped(line: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        line,
-        max(width, 40),
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

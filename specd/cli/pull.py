@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Console
-
-from specd.cli.client import Client, daemon_client
-from specd.cli.formatting import make_console
-from specd.cli.progress import show_progress
 
 
 def pull(
@@ -19,19 +12,6 @@ def pull(
     *,
     insecure: Annotated[bool, typer.Option("--insecure", help="Use plain HTTP.")] = False,
 ) -> None:
-    asyncio.run(_pull(daemon_client(), make_console(), models, insecure=insecure))
+    from specd.cli.progress import run_transfer
 
-
-async def _pull(client: Client, console: Console, models: Sequence[str], *, insecure: bool) -> None:
-    async with client:
-        for model in models:
-            await pull_model(client, console, model, insecure=insecure)
-
-
-async def pull_model(
-    client: Client, console: Console, model: str, *, insecure: bool = False
-) -> None:
-    body: dict[str, object] = {"model": model}
-    if insecure:
-        body["insecure"] = True
-    await show_progress(console, client.progress("/api/pull", body))
+    run_transfer("pull", models, insecure=insecure)

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from specd.cli.completion import complete_models
-from specd.cli.responses import DaemonRefused
-from specd.cli.sync_client import SyncClient, sync_client
+from specd.cli.sync_client import DaemonRefused, SyncClient, sync_client
 
 
 def rm(

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from specd.cli.completion import complete_models
-from specd.cli.responses import Json
+from specd.cli.sync_client import Json
 from specd.errors import InvalidRequest
 
 LEVELS: Final = ("low", "medium", "high", "max")
@@ -71,13 +71,15 @@ def run(
     truncate: Annotated[
         str | None,
         typer.Option(
-            metavar="[=false]", help="Truncate long input, for embedding models; the default."
+            metavar="[=false]", help="Truncate long input, for embedding models (default: true)."
         ),
     ] = None,
     no_draft: Annotated[
         bool, typer.Option("--no-draft", help="Decode without speculation.")
     ] = False,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed; it usually gives the same text again.")
+    ] = None,
 ) -> None:
     import asyncio
 

@@ -10,8 +10,7 @@ import typer
 from specd.cli.completion import complete_models
 from specd.cli.formatting import columns, format_count, make_console, print_lines
 from specd.cli.ps import format_exactness, format_threshold
-from specd.cli.responses import Json
-from specd.cli.sync_client import SyncClient, sync_client
+from specd.cli.sync_client import Json, SyncClient, sync_client
 from specd.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -34,7 +33,9 @@ def show(
     modelfile: Annotated[
         bool, typer.Option("--modelfile", help="Print only its Modelfile.")
     ] = False,
-    parameters: Annotated[bool, typer.Option("--parameters", help="Parameters alone.")] = False,
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Print only its parameters.")
+    ] = False,
     system: Annotated[bool, typer.Option("--system", help="Print only its system prompt.")] = False,
     template: Annotated[bool, typer.Option("--template", help="Print only its template.")] = False,
     verbose: Annotated[

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from specd.cli.completion import complete_loaded_models
-from specd.cli.responses import DaemonRefused
-from specd.cli.sync_client import SyncClient, sync_client
+from specd.cli.sync_client import DaemonRefused, SyncClient, sync_client
 
 
 def stop(

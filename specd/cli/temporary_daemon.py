@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from specd.cli.client import Client
-from specd.cli.responses import DaemonUnreachable
+from specd.cli.sync_client import DaemonUnreachable
 from specd.errors import SpecdError
 
 SERVE = (sys.executable, "-m", "specd", "serve")

@@ -73,12 +73,12 @@ def prepare(root: Path) -> Environment:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (found := find_environment(root)) is not None:
                 return found
-            made = Environment(root / _name())
-            shutil.rmtree(made.folder, ignore_errors=True)
-            made.folder.mkdir()
-            _install_into(made)
-            (made.folder / _COMPLETE).touch()
-            return made
+            environment = Environment(root / _name())
+            shutil.rmtree(environment.folder, ignore_errors=True)
+            environment.folder.mkdir()
+            _install_into(environment)
+            (environment.folder / _COMPLETE).touch()
+            return environment
     except OSError as error:
         raise InstallError(f"cannot write to {root}: {error.strerror or error}") from error
 
@@ -93,20 +93,20 @@ def _llama_version() -> str:
     return metadata.version(_LLAMA).partition("+")[0]
 
 
-def _install_into(made: Environment) -> None:
+def _install_into(environment: Environment) -> None:
     _run(
         "a virtual environment (Debian, Ubuntu: apt install python3-venv)",
-        *(sys.executable, "-m", "venv", made.folder / "venv"),
+        *(sys.executable, "-m", "venv", environment.folder / "venv"),
     )
-    pip = (made.python, "-m", "pip", "--no-input", "--disable-pip-version-check")
+    pip = (environment.python, "-m", "pip", "--no-input", "--disable-pip-version-check")
     _run("the converter's packages", *pip, "install", "--only-binary", ":all:", *PACKAGES)
-    sources = made.folder / "sources"
+    sources = environment.folder / "sources"
     options = ("--no-deps", "--no-binary", _LLAMA, "-d", sources)
     _run("llama.cpp's sources", *pip, "download", *options, f"{_LLAMA}=={_llama_version()}")
-    _unpack(sources, made.folder / "llama.cpp")
+    _unpack(sources, environment.folder / "llama.cpp")
     shutil.rmtree(sources)
     # Not -I, which would hide the packages next to the script.
-    check = (made.python, "-E", "-s", made.model_script, "--print-supported-models")
+    check = (environment.python, "-E", "-s", environment.model_script, "--print-supported-models")
     _run("a working converter", *check, shown=False)
 
 

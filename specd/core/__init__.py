@@ -15,12 +15,12 @@ from specd.core.answer import (
     SpeculationStats,
     Started,
     StopReason,
+    Stream,
     Token,
     TokenLogprob,
     TopLogprob,
     Usage,
 )
-from specd.core.audio import is_audio
 from specd.core.engine_request import (
     BUILTIN,
     DrafterKind,
@@ -28,7 +28,9 @@ from specd.core.engine_request import (
     Grammar,
     GrammarKind,
     Image,
+    SamplingParams,
     SpeculationMode,
+    TokenId,
 )
 from specd.core.history import (
     TEMPERATURE_BANDS,
@@ -39,23 +41,31 @@ from specd.core.load import (
     KV_CACHE_TYPES,
     MAX_SLOTS,
     NVIDIA_UUID,
+    ContextMemory,
     Enforced,
     EngineFacts,
     EngineSpec,
     Exactness,
+    LoadSpec,
     ModelMemory,
     PassCosts,
+    SimulatedLoad,
+    Steering,
+    UpstreamSpec,
     smallest_ctx,
 )
+from specd.core.message import Message, ToolCall, is_audio
 from specd.core.model import (
     GPT_OSS,
     HARMONY,
     Drafter,
+    LocalModel,
     ModelRef,
     NoPair,
     Pair,
     SkippedDrafter,
     Templating,
+    UpstreamModel,
 )
 from specd.core.placement import BackendDevice, GiveUp, Placement, PlacementRequest
 from specd.core.progress import Progress
@@ -63,19 +73,13 @@ from specd.core.request import (
     ChatPrompt,
     EmbedRequest,
     GenerateRequest,
-    Message,
+    LoadRequest,
+    OptionValues,
     TextPrompt,
-    ToolCall,
-)
-from specd.core.sampling import (
-    SamplingParams,
 )
 from specd.core.thinking import (
     THINKING_TAGS,
     thinking_tags,
-)
-from specd.core.token_id import (
-    TokenId,
 )
 
 __all__ = [
@@ -90,6 +94,7 @@ __all__ = [
     "BackendDevice",
     "BandHistory",
     "ChatPrompt",
+    "ContextMemory",
     "Delta",
     "Done",
     "Drafter",
@@ -110,10 +115,14 @@ __all__ = [
     "Grammar",
     "GrammarKind",
     "Image",
+    "LoadRequest",
+    "LoadSpec",
+    "LocalModel",
     "Message",
     "ModelMemory",
     "ModelRef",
     "NoPair",
+    "OptionValues",
     "Pair",
     "PairHistory",
     "PassCosts",
@@ -121,12 +130,15 @@ __all__ = [
     "PlacementRequest",
     "Progress",
     "SamplingParams",
+    "SimulatedLoad",
     "SkippedDrafter",
     "SpeculationMode",
     "SpeculationState",
     "SpeculationStats",
     "Started",
+    "Steering",
     "StopReason",
+    "Stream",
     "Templating",
     "TextPrompt",
     "Token",
@@ -134,6 +146,8 @@ __all__ = [
     "TokenLogprob",
     "ToolCall",
     "TopLogprob",
+    "UpstreamModel",
+    "UpstreamSpec",
     "Usage",
     "is_audio",
     "smallest_ctx",

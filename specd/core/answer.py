@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
 from specd import errors
-from specd.core.request import ToolCall
-from specd.core.token_id import TokenId
+from specd.core.engine_request import TokenId
+from specd.core.message import ToolCall
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Stream(Protocol[T_co]):
+    """An asynchronous iterator that can be left early, such as an asynchronous generator."""
+
+    def __aiter__(self) -> AsyncIterator[T_co]: ...
+    async def __anext__(self) -> T_co: ...
+    async def aclose(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

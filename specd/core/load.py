@@ -13,16 +13,53 @@ MAX_SLOTS = 256
 NVIDIA_UUID = ("GPU-", "MIG-")
 
 
+class Steering(StrEnum):
+    """How an engine's drafts can be controlled."""
+
+    NONE = "none"
+    PER_REQUEST = "request"  # by a draft length that comes with the request
+    PER_STEP = "step"  # by specd's controller, inside the engine
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSpec:
-    """All settings of a load; two equal specs may share one process.
+class LoadSpec:
+    """The settings of a load that every engine has.
+
+    drafter_name, pair_source: of the drafter; "" without one, or if the engine chooses it.
+    no_pair_reason, no_pair_detail: why there is no drafter, as a name and a sentence.
+    n_slots: requests that are answered at the same time; 0 if unknown.
+    acceptance_threshold: accepted ÷ drafted below which a request stops drafting; None: no limit.
+    embeds: the engine returns vectors instead of answers.
+    """
+
+    drafter_name: str = ""
+    pair_source: str = ""
+    no_pair_reason: str = ""
+    no_pair_detail: str = ""
+    n_slots: int = 1
+    acceptance_threshold: float | None = None
+    embeds: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamSpec(LoadSpec):
+    """A model on another server: it has no memory here, so it needs no placement.
+
+    engine: the name of the engine that reaches it.  model: the model's name there.
+    """
+
+    engine: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec(LoadSpec):
+    """The settings of a load on this machine; two equal specs may share one process.
 
     n_ctx: tokens per slot.  n_gpu_layers: −1 all, 0 CPU only.
     flash_attention: None lets llama.cpp decide.  kv_cache_type: f32, f16, bf16, q8_0, q4_0, ...
-    acceptance_threshold: accepted ÷ drafted below which a request stops drafting; None: no limit.
     trace_dir: the folder for traces of the controller's calls, "" for none.
     adapters: LoRA files, applied to the target.  projector: turns images into embeddings.
-    embeds: the engine returns vectors instead of answers.
     main_gpu: the requested device, by its number among those of the daemon.
     max_draft: longest draft in tokens; None is the controller's limit.
     exact: the text for a seed must not depend on drafts, on other requests, or on the prompt cache.
@@ -37,12 +74,7 @@ class EngineSpec:
 
     weights: str
     drafter: str | None = None
-    drafter_name: str = ""
-    pair_source: str = ""
-    no_pair_reason: str = ""
-    no_pair_detail: str = ""
     n_ctx: int = 4096
-    n_slots: int = 1
     n_batch: int = 512
     n_gpu_layers: int = -1
     main_gpu: int | None = None
@@ -50,11 +82,9 @@ class EngineSpec:
     use_mmap: bool | None = None
     flash_attention: bool | None = None
     kv_cache_type: str = "f16"
-    acceptance_threshold: float | None = None
     trace_dir: str = ""
     adapters: tuple[str, ...] = ()
     projector: str | None = None
-    embeds: bool = False
     use_mlock: bool = False
     max_draft: int | None = None
     exact: bool = False
@@ -89,6 +119,37 @@ class ModelMemory:
     weights_bytes: int = 0
     cache_bytes: int = 0
     scratch_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedLoad:
+    """A model to load without its weights, to measure what its contexts would take.
+
+    is_drafter: the spec's drafter, else its target.  n_ctxs: contexts to measure.
+    architecture, n_vocab: as in the file's header.
+    """
+
+    spec: EngineSpec
+    is_drafter: bool
+    architecture: str
+    n_vocab: int
+    n_ctxs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextMemory:
+    """The memory of one context of a model in main memory, as llama.cpp allocates it.
+
+    n_ctx: tokens per slot.  layers: (layer, bytes of its cache and recurrent states).
+    n_cells: cells of all caches with a mask.  scratch_bytes: compute buffer.
+    results_bytes: rows of logits and vectors.
+    """
+
+    n_ctx: int
+    layers: tuple[tuple[int, int], ...]
+    n_cells: int
+    scratch_bytes: int
+    results_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,10 +193,12 @@ class Enforced(StrEnum):
 class EngineFacts:
     """The facts that an engine reports after a load.
 
+    target: no bytes if the model is on another server; its device then names the engine.
     drafter: None if there is none; no_pair_reason and no_pair_detail then say why.
     plain_tokens_per_s: measured speed without drafts.
     exact: None if it could not be measured, and for embeddings.
     threshold: as in `SpeculationStats`, by the costs measured at load.
+    steering: how the engine's drafts can be controlled.
     """
 
     n_ctx: int
@@ -149,3 +212,4 @@ class EngineFacts:
     costs: PassCosts = PassCosts()
     exact: Exactness | None = None
     threshold: float | None = None
+    steering: Steering = Steering.PER_STEP

@@ -1,14 +1,15 @@
-"""Models of the store, and pairs of target and drafter."""
+"""Models, local and upstream, and pairs of target and drafter."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from specd.core.request import Message
+from specd.core.message import Message
 
 #: The architecture of gpt-oss, as configs and GGUFs spell it.
 GPT_OSS: Final = frozenset({"gptoss", "gpt-oss"})
@@ -28,25 +29,22 @@ class Templating(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRef:
-    """A model of the store: its files, and the contents of its Modelfile.
+class ModelRef(ABC):
+    """A model that requests can name: a `LocalModel` or an `UpstreamModel`.
 
-    name: short display name, always with a tag.  digest: 64 hex digits, no prefix.
-    draft: the GGUF of the manifest's draft layer, if it has one.
+    name: short display name, always with a tag.  digest: 64 hex digits, no prefix; "" if unknown.
     chat_template: the GGUF's Jinja text.  go_template: the manifest's template layer.
     parameters: the Modelfile's PARAMETERs.  messages: the Modelfile's MESSAGEs.
     capabilities: completion, tools, insert, vision, audio, embedding, thinking.
     templating: which of the two templates a chat is rendered with.
-    adapters: LoRA files.  projector: the GGUF that turns images into embeddings.
     family, renderer, parser: the config's names of the prompt format; "" if it has none.
     infill: the GGUF's tokens before the prefix, before the suffix, and before the text to fill in.
+    version: changes when the named model is deleted or written again.
     """
 
     name: str
     full_name: str
     digest: str
-    weights: Path
-    draft: Path | None = None
     chat_template: str | None = None
     go_template: str | None = None
     bos_token: str = ""
@@ -58,12 +56,21 @@ class ModelRef:
     architecture: str = ""
     n_ctx_train: int = 0
     templating: Templating = Templating.JINJA
-    adapters: tuple[Path, ...] = ()
-    projector: Path | None = None
     family: str = ""
     renderer: str = ""
     parser: str = ""
     infill: tuple[str, str, str] | None = None
+    version: object = field(default=None, compare=False, repr=False)
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The scheduler's key: two models with the same key share one engine."""
+
+    @property
+    @abstractmethod
+    def reads_images(self) -> bool:
+        """Whether an engine can show it images or sounds."""
 
     @property
     def template(self) -> str | None:
@@ -81,6 +88,47 @@ class ModelRef:
         return "embedding" in self.capabilities and "completion" not in self.capabilities
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModel(ModelRef):
+    """A model of the store: its GGUF files are on this machine.
+
+    draft: the GGUF of the manifest's draft layer, if it has one.  adapters: LoRA files.
+    projector: the GGUF that turns images into embeddings.
+    """
+
+    weights: Path
+    draft: Path | None = None
+    adapters: tuple[Path, ...] = ()
+    projector: Path | None = None
+
+    @property
+    def key(self) -> str:
+        return str(self.weights)
+
+    @property
+    def reads_images(self) -> bool:
+        return self.projector is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamModel(ModelRef):
+    """A model that another server holds.
+
+    engine: the name of the engine that reaches it.  upstream_name: the model's name there.
+    """
+
+    engine: str
+    upstream_name: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.engine}:{self.upstream_name}"
+
+    @property
+    def reads_images(self) -> bool:
+        return not {"vision", "audio"}.isdisjoint(self.capabilities)
+
+
 class NoPair(StrEnum):
     """The reason why a target has no drafter."""
 
@@ -95,6 +143,7 @@ class NoPair(StrEnum):
     NO_VRAM = "drafter_no_vram"
     DOES_NOT_PAY = "does_not_pay"
     NOT_EXACT = "not_exact"
+    UPSTREAM = "upstream_engine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
-from specd.core.engine_request import Grammar
-from specd.core.token_id import TokenId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
-    """A call of a function, written by the model.
-
-    arguments: a JSON object; its keys keep the model's order.  index: its position in the answer.
-    """
-
-    name: str
-    arguments: Mapping[str, object] = field(default_factory=dict)
-    id: str = ""
-    index: int = 0
+from specd.core.engine_request import Grammar, TokenId
+from specd.core.message import Message
+from specd.core.model import ModelRef
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """One turn of a chat.
+class OptionValues(TypedDict, total=False):
+    """Options by Ollama's names; `options.Options` has their defaults and meanings."""
 
-    role: lower-case, not checked further.
-    images: files as sent (PNG, JPEG, ..., audio); the prompt has them in the places of `[img]` in
-    the content, or before it.
-    """
-
-    role: str
-    content: str = ""
-    thinking: str = ""
-    images: tuple[bytes, ...] = ()
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_name: str = ""
-    tool_call_id: str = ""
+    num_ctx: int
+    num_batch: int
+    num_gpu: int
+    main_gpu: int
+    use_mmap: bool
+    num_thread: int
+    draft_num_predict: int
+    num_keep: int
+    seed: int
+    num_predict: int
+    top_k: int
+    top_p: float
+    min_p: float
+    typical_p: float
+    temperature: float
+    repeat_last_n: int
+    repeat_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    stop: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +63,29 @@ class TextPrompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GenerateRequest:
+class LoadRequest:
+    """A request that needs a loaded model, such as one that only loads it.
+
+    options: they replace the Modelfile's.
+    keep_alive_s: None keeps the runner's value, 0 unloads when idle, inf is for ever.
+    """
+
+    model: ModelRef
+    options: OptionValues = field(default_factory=OptionValues)
+    keep_alive_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest(LoadRequest):
     """A request for text, independent of its dialect.
 
-    options: the request's options, untyped; `options.Options` merges them over the Modelfile's.
-    keep_alive_s: None keeps the runner's value, 0 unloads when idle, inf is for ever.
     think: None is the model's default (on, if it can think); a string is an effort level.
     shift: None is the model's default.
     n_logprobs: None means none, 0 only those of the chosen tokens.
     grammar: the grammar of the answer without its thinking; None allows any text.
     """
 
-    model: str
     prompt: ChatPrompt | TextPrompt
-    options: Mapping[str, object] = field(default_factory=dict)
-    keep_alive_s: float | None = None
     think: bool | str | None = None
     truncate: bool = True
     shift: bool | None = None
@@ -102,17 +106,13 @@ def _ignore(_n_numbers: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedRequest:
+class EmbedRequest(LoadRequest):
     """A request for embeddings, one vector per text.
 
     on_vector: called with the length of each vector as it arrives; its exceptions end the request.
-    options, keep_alive_s: as in GenerateRequest.
     truncate: cut texts that do not fit the context; if False they raise ContextLengthExceeded.
     """
 
-    model: str
     texts: tuple[str, ...]
     on_vector: Callable[[int], None] = field(default=_ignore, compare=False)
-    options: Mapping[str, object] = field(default_factory=dict)
-    keep_alive_s: float | None = None
     truncate: bool = True

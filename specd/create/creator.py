@@ -10,22 +10,22 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from specd.core import Progress
-from specd.create.layers import collect_parts, type_of
 from specd.create.model_parts import (
     Base,
     ModelPart,
+    NewBlobs,
+    collect_parts,
     from_model,
     is_base_stored,
-    keep,
     sources_version,
+    type_of,
 )
-from specd.create.new_blobs import NewBlobs
 from specd.create.request import CheckTemplate, CreateRequest, ValidatedRequest, check
 from specd.create.safetensors import NO_DIGEST, SafetensorsImporter
 from specd.create.text_layers import config_text, text_layers, with_part
@@ -37,9 +37,21 @@ from specd.store.manifest import manifest_text
 
 Pull = Callable[[str], AsyncGenerator[Progress, None]]
 ReportProgress = Callable[[Progress], None]
+#: The base, all parts with weights, and those of them that are imported.
+_Collected = tuple[Base, list[ModelPart], list[ModelPart]]
 
 #: How often reading the sources starts again because they changed; the last error is raised.
 _MAX_CHANGES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Creation:
+    """One running create."""
+
+    request: CreateRequest
+    validated: ValidatedRequest
+    new: NewBlobs
+    report: ReportProgress
 
 
 class Creator:
@@ -108,10 +120,11 @@ class Creator:
             validated = await self._do(partial(check, request, self._check_template))
             await self._do(partial(self._writer.check_name, validated.name))
             request = await self._safetensors.convert_uploads(request, validated, new, report)
-            base, found, imported = await self._collect_parts(request, validated, new, report)
+            creation = _Creation(request, validated, new, report)
+            base, found, imported = await self._collect_parts(creation)
             for _ in imported:
                 report(Progress(status="parsing GGUF"))
-            parts = [await self._quantize(part, validated, imported, new, report) for part in found]
+            parts = [await self._quantize(creation, part, part in imported) for part in found]
             if imported or parts != found:
                 report(Progress(status="verifying conversion"))
             for kind, data in await self._do(partial(text_layers, self._writer, request, parts)):
@@ -131,77 +144,54 @@ class Creator:
 
     # ------------------------------------------------------------------ steps
 
-    async def _collect_parts(
-        self,
-        request: CreateRequest,
-        validated: ValidatedRequest,
-        new: NewBlobs,
-        report: ReportProgress,
-    ) -> tuple[Base, list[ModelPart], list[ModelPart]]:
+    async def _collect_parts(self, creation: _Creation) -> _Collected:
         """Return the base, all parts with weights (their blobs locked), and the imported ones.
 
         Starts again if a source is deleted or replaced meanwhile.
         """
-        look = partial(sources_version, self._writer, request, validated.base)
+        base = creation.validated.base
+        read_version = partial(sources_version, self._writer, creation.request, base)
         for _ in range(_MAX_CHANGES):
-            version = await self._do(look)
+            version = await self._do(read_version)
             try:
-                return await self._collect_parts_once(request, validated, new, report)
+                return await self._collect_parts_once(creation)
             except (StoreError, ModelNotFound):
-                if await self._do(look) == version:
+                if await self._do(read_version) == version:
                     raise
-        return await self._collect_parts_once(request, validated, new, report)
+        return await self._collect_parts_once(creation)
 
-    async def _collect_parts_once(
-        self,
-        request: CreateRequest,
-        validated: ValidatedRequest,
-        new: NewBlobs,
-        report: ReportProgress,
-    ) -> tuple[Base, list[ModelPart], list[ModelPart]]:
-        base = await self._base(request, validated, new, report)
-        collect = partial(collect_parts, self._writer, request, validated, base)
-        found, imported = await self._do(collect)
-        await self._do(partial(new.add, found))
+    async def _collect_parts_once(self, creation: _Creation) -> _Collected:
+        base = await self._base(creation)
+        found, imported = await self._do(
+            partial(collect_parts, self._writer, creation.request, creation.validated, base)
+        )
+        await self._do(partial(creation.new.add, found))
         return base, found, imported
 
-    async def _base(
-        self,
-        request: CreateRequest,
-        validated: ValidatedRequest,
-        new: NewBlobs,
-        report: ReportProgress,
-    ) -> Base:
+    async def _base(self, creation: _Creation) -> Base:
         """Return the model in `from`, pulled if it is missing; empty for a remote model."""
-        name = validated.base
-        if name is None or request.remote_host:
+        name = creation.validated.base
+        if name is None or creation.request.remote_host:
             return Base()
-        if self._pull is not None and not await self._do(
-            partial(is_base_stored, self._writer, name)
-        ):
+        is_stored = await self._do(partial(is_base_stored, self._writer, name))
+        if self._pull is not None and not is_stored:
             async with contextlib.aclosing(self._pull(name.full)) as lines:
                 async for line in lines:
                     if line.status != "success":
-                        report(line)
-        return await self._do(partial(self._load_base, name, new))
+                        creation.report(line)
+        return await self._do(partial(self._load_base, name, creation.new))
 
     def _load_base(self, name: Name, new: NewBlobs) -> Base:
         base = from_model(self._writer, name)
         new.add(base.parts)
         return base
 
-    async def _quantize(
-        self,
-        part: ModelPart,
-        validated: ValidatedRequest,
-        imported: Sequence[ModelPart],
-        new: NewBlobs,
-        report: ReportProgress,
-    ) -> ModelPart:
+    async def _quantize(self, creation: _Creation, part: ModelPart, is_imported: bool) -> ModelPart:
         """Return the part in the requested type, quantized if it has another one."""
-        file_type = validated.type_of(part.kind)
+        report = creation.report
+        file_type = creation.validated.type_of(part.kind)
         if part.header is None or not file_type or type_of(part.header) == file_type:
-            if part in imported and part.kind in {"model", "draft"}:
+            if is_imported and part.kind in {"model", "draft"}:
                 report(Progress(status="validating GGUF model", digest=NO_DIGEST))
             return part
         with contextlib.ExitStack() as stack:
@@ -215,9 +205,4 @@ class Creator:
             async with contextlib.aclosing(steps):
                 async for done, n in steps:
                     report(replace(line, completed=part.layer.size * done // max(n, 1)))
-            return await self._do(partial(self._keep, part.kind, path, new))
-
-    def _keep(self, kind: str, path: Path, new: NewBlobs) -> ModelPart:
-        part = keep(self._writer, kind, path)
-        new.add([part])
-        return part
+            return await self._do(partial(creation.new.put_file, part.kind, path))

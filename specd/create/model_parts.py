@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from specd.create.request import CreateRequest, Files
+from specd.create.request import CreateRequest, Files, ValidatedRequest
 from specd.errors import InvalidRequest, ModelNotFound, StoreError
-from specd.store import Name, StoreWriter, atomic_files, blobs, safe_open
+from specd.store import BlobLock, Name, StoreWriter, blobs, safe_files
 from specd.store.demo import NAME as DEMO
 from specd.store.demo import stored_demo
+from specd.store.file_identity import stamp_if_readable
 from specd.store.gguf import GgufHeader, read_header
+from specd.store.gguf_metadata import metadata_of
 from specd.store.manifest import Layer, Manifest, media_type, read_manifest
-from specd.store.manifest_tree import identity
 from specd.store.name import from_parts
 from specd.store.writer import digest_of_file
 
+log = logging.getLogger(__name__)
+
 _WEIGHTS: Final = ("model", "draft", "projector", "adapter")
 _PROJECTORS: Final = ("projector", "mmproj")
+_NOT_QUANTIZED: Final = ("F", "BF", "I8", "I16", "I32", "I64")
+#: Another create that fails may remove a blob between its writing and its locking.
+_N_TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +67,7 @@ class Base:
 
 def is_base_stored(writer: StoreWriter, name: Name) -> bool:
     """Return whether `from_model` finds the model without a pull."""
-    return name.key == DEMO.key or safe_open.is_file(writer.manifest_path(name.stored))
+    return name.key == DEMO.key or safe_files.is_file(writer.manifest_path(name.stored))
 
 
 def sources_version(writer: StoreWriter, request: CreateRequest, base: Name | None) -> object:
@@ -68,7 +76,7 @@ def sources_version(writer: StoreWriter, request: CreateRequest, base: Name | No
     paths = [writer.blob_path(digest) for sent in files for digest in sent.values()]
     if base is not None:
         paths.append(writer.manifest_path(base.stored))
-    return [identity(path) for path in paths]
+    return [stamp_if_readable(path) for path in paths]
 
 
 def from_model(writer: StoreWriter, name: Name) -> Base:
@@ -77,7 +85,7 @@ def from_model(writer: StoreWriter, name: Name) -> Base:
     Raises ModelNotFound and StoreError.
     """
     path = writer.manifest_path(name.stored)
-    if safe_open.is_file(path):
+    if safe_files.is_file(path):
         found = from_parts(path.parts[-4:])
         assert found is not None, f"{path} was found by its name"
         return _from_manifest(writer, found.short, read_manifest(path))
@@ -101,8 +109,8 @@ def _from_manifest(writer: StoreWriter, parent: str, manifest: Manifest) -> Base
 
 def _inherited(writer: StoreWriter, parent: str, layer: Layer) -> ModelPart:
     header = read_header(writer.blob_path(layer.digest)) if layer.kind in _WEIGHTS else None
-    kept = Layer(layer.media_type, layer.digest, layer.size, parent, layer.name)
-    return ModelPart(layer=kept, header=header)
+    inherited = Layer(layer.media_type, layer.digest, layer.size, parent, layer.name)
+    return ModelPart(layer=inherited, header=header)
 
 
 # --------------------------------------------------------------------------- from files
@@ -129,7 +137,8 @@ def as_draft(part: ModelPart) -> ModelPart:
     """Return a model's GGUF as a drafter.  Raises InvalidRequest for other kinds."""
     if part.kind != "model":
         raise InvalidRequest(f"a drafter must be a model, but this GGUF is a {part.kind}")
-    return _with_kind(part, "draft")
+    layer = Layer(media_type("draft"), part.layer.digest, part.layer.size)
+    return replace(part, layer=layer)
 
 
 def check_model_files(parts: Sequence[ModelPart]) -> None:
@@ -159,7 +168,7 @@ def uploaded_blob(writer: StoreWriter, digest: str) -> Path:
 
 
 def _is_gguf(path: Path) -> bool:
-    with atomic_files.to_store_errors(f"read {path}"), path.open("rb") as file:
+    with safe_files.to_store_errors(f"read {path}"), path.open("rb") as file:
         return file.read(4) == b"GGUF"
 
 
@@ -182,9 +191,57 @@ def _kind(header: GgufHeader) -> str:
     return "model"
 
 
-def _with_kind(part: ModelPart, kind: str) -> ModelPart:
-    layer = Layer(media_type(kind), part.layer.digest, part.layer.size)
-    return replace(part, layer=layer)
+# --------------------------------------------------------------------------- all parts with weights
+
+
+def collect_parts(
+    writer: StoreWriter, request: CreateRequest, validated: ValidatedRequest, base: Base
+) -> tuple[list[ModelPart], list[ModelPart]]:
+    """Return all parts with weights, and those of them that are imported.
+
+    Raises InvalidRequest if the parts do not make a model.
+    """
+    imported: list[ModelPart] = []
+    if not request.base:
+        imported += from_files(writer, request.files or {})
+        check_model_files(imported)
+    parts = [*base.parts, *imported]
+    if request.adapters and not request.remote_host:
+        model = next((part for part in parts if part.kind == "model"), None)
+        adapters = from_files(writer, request.adapters)
+        for adapter in adapters:
+            check_adapter(adapter, model)
+        parts, imported = [*parts, *adapters], [*imported, *adapters]
+    if request.draft_files:
+        drafts = [as_draft(part) for part in from_files(writer, request.draft_files)]
+        # Only the last drafter counts in Ollama, so the others would waste space.
+        parts = [*(part for part in parts if part.kind != "draft"), *drafts]
+        imported += drafts
+    _check_types(parts, validated)
+    return parts, imported
+
+
+def type_of(header: GgufHeader) -> str:
+    """Return the file's type, such as F16; if it has none, the type of its largest tensor."""
+    if file_type := metadata_of(header).file_type:
+        return file_type
+    largest = max(header.tensors, key=lambda tensor: math.prod(tensor.shape), default=None)
+    return largest.type if largest is not None else "unknown"
+
+
+def _check_types(parts: Sequence[ModelPart], validated: ValidatedRequest) -> None:
+    """Raise InvalidRequest if a layer that should be quantized cannot be."""
+    if validated.draft_type and not any(part.kind == "draft" for part in parts):
+        raise InvalidRequest("--draft-quantize requires a DRAFT model")
+    for part in parts:
+        file_type = validated.type_of(part.kind)
+        if file_type and part.header is not None and type_of(part.header) != file_type:
+            _check_is_float(part.header)
+
+
+def _check_is_float(header: GgufHeader) -> None:
+    if not all(tensor.type.startswith(_NOT_QUANTIZED) for tensor in header.tensors):
+        raise InvalidRequest("quantization is only supported for F16, BF16 and F32 models")
 
 
 # --------------------------------------------------------------------------- new layers
@@ -199,19 +256,66 @@ def gguf_part(
     return ModelPart(layer=layer, header=header, is_new=is_new)
 
 
-def keep(writer: StoreWriter, kind: str, path: Path) -> ModelPart:
-    """Make a staged file that an engine has written a layer.  Raises StoreError if damaged."""
-    read_header(path)
-    digest = digest_of_file(path)
-    is_new = not writer.has_blob(digest)
-    writer.keep(path, digest)
-    target = writer.blob_path(digest)
-    return gguf_part(kind, digest, target, header=read_header(target), is_new=is_new)
-
-
 def put(writer: StoreWriter, kind: str, data: bytes, *, parent: str = "") -> ModelPart:
     """Store bytes as a layer of that kind.  Raises StoreError."""
     digest, is_new = writer.put(data)
     layer = Layer(media_type(kind), digest, len(data), parent)
     header = read_header(writer.blob_path(digest)) if kind in _WEIGHTS else None
     return ModelPart(layer=layer, header=header, is_new=is_new)
+
+
+class NewBlobs:
+    """The blobs of an unfinished model: locked meanwhile, and removed if the create fails.
+
+    `add`, `put` and `put_file` block: call them in the writer's threads.
+    """
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self.blob_lock: Final = BlobLock(writer)
+        self._writer = writer
+        self._new: set[str] = set()
+
+    def add(self, parts: Sequence[ModelPart]) -> None:
+        """Lock the blobs of these parts.  Raises StoreError if one is gone."""
+        self._new |= {part.layer.digest for part in parts if part.is_new}
+        self.blob_lock.add(part.layer.digest for part in parts)
+
+    def put(self, kind: str, data: bytes) -> ModelPart:
+        """Store a small layer and lock its blob.  Raises StoreError."""
+        for _ in range(_N_TRIES - 1):
+            part = put(self._writer, kind, data)
+            try:
+                self.add([part])
+            except StoreError:
+                continue
+            return part
+        part = put(self._writer, kind, data)
+        self.add([part])
+        return part
+
+    def put_file(self, kind: str, path: Path) -> ModelPart:
+        """Make a staged GGUF a layer and lock its blob.  Raises StoreError if it is damaged."""
+        read_header(path)
+        digest = digest_of_file(path)
+        is_new = not self._writer.has_blob(digest)
+        self._writer.keep(path, digest)
+        target = self._writer.blob_path(digest)
+        part = gguf_part(kind, digest, target, header=read_header(target), is_new=is_new)
+        self.add([part])
+        return part
+
+    def keep(self, parts: Iterable[ModelPart]) -> None:
+        """Exclude the blobs of these parts from `discard`: a manifest names them now."""
+        self._new -= {part.layer.digest for part in parts}
+
+    async def discard(self) -> None:
+        """Unlock all blobs, and remove those written here that no manifest names."""
+        await self._writer.threads.do(self.blob_lock.close)
+        if not self._new:
+            return
+        try:
+            await self._writer.run_exclusive(lambda: self._writer.discard(self._new))
+        except StoreError as error:
+            log.warning(
+                "cannot remove the blobs of a failed create; the next start removes them: %s", error
+            )

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from specd import core
+from specd import core, options
 from specd.errors import InvalidName, InvalidOption, InvalidRequest
-from specd.options import Options
 from specd.store import ModelSource, Name, blobs
 from specd.store.name import parse
 
@@ -143,7 +142,7 @@ def _check_parameters(parameters: Mapping[str, object]) -> None:
         if not _PARAMETER.fullmatch(name):
             raise InvalidRequest(f"invalid parameter name {_quoted(name)}")
     try:
-        Options.merge(parameters)
+        options.parse(parameters)
     except InvalidOption as error:
         raise InvalidRequest(str(error)) from error
 

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from specd.converter import ConversionSource, Environment, convert, find_environment, out_type
+from specd.converter import ConversionSource, convert, find_environment, out_type
 from specd.core import Progress
-from specd.create.model_parts import keep, uploaded_blob
-from specd.create.new_blobs import NewBlobs
+from specd.create.model_parts import NewBlobs, uploaded_blob
 from specd.create.request import CreateRequest, ValidatedRequest, has_safetensors
 from specd.errors import InvalidRequest
 from specd.store import StoreWriter
@@ -60,8 +59,11 @@ class SafetensorsImporter:
         sources = await self._do(lambda: dict(_sources(self._writer, request)))
         if not sources:
             return request
-        environment = await self._do(self._environment)
-        made: dict[str, Any] = {}
+        folder = self._folder
+        environment = None if folder is None else await self._do(lambda: find_environment(folder))
+        if environment is None:
+            raise InvalidRequest(_NOT_PREPARED)
+        converted: dict[str, Any] = {}
         for field, source in sources.items():
             kind = _KINDS[field]
             file_type = "f32" if source.is_adapter else out_type(validated.type_of(kind))
@@ -80,20 +82,9 @@ class SafetensorsImporter:
                     async with contextlib.aclosing(steps):
                         async for done, total in steps:
                             report(replace(line, completed=done, total=total))
-                    digest = await self._do(partial(self._keep, kind, path, new))
-            made[field] = {f"{kind}.gguf": digest}
-        return replace(request, **made)
-
-    def _environment(self) -> Environment:
-        found = find_environment(self._folder) if self._folder is not None else None
-        if found is None:
-            raise InvalidRequest(_NOT_PREPARED)
-        return found
-
-    def _keep(self, kind: str, path: Path, new: NewBlobs) -> str:
-        part = keep(self._writer, kind, path)
-        new.add([part])
-        return part.layer.digest
+                    part = await self._do(partial(new.put_file, kind, path))
+            converted[field] = {f"{kind}.gguf": part.layer.digest}
+        return replace(request, **converted)
 
 
 def _sources(writer: StoreWriter, request: CreateRequest) -> Iterator[tuple[str, ConversionSource]]:

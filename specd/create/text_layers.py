@@ -109,16 +109,9 @@ def config_text(request: CreateRequest, base: Base, parts: Sequence[ModelPart]) 
     weights = _weights_config(parts) or {key: base.config.get(key) for key in _WEIGHTS_FIELDS}
     inherited = {key: base.config[key] for key in _INHERITED if base.config.get(key)}
     found = weights | inherited | _requested_config(request)
-    config: Json = {
-        "model_format": found.get("model_format") or "",
-        "model_family": found.get("model_family") or "",
-        "model_families": found.get("model_families"),
-        "model_type": found.get("model_type") or "",
-        "file_type": found.get("file_type") or "",
-    }
-    for key in _INHERITED:
-        if found.get(key):
-            config[key] = found[key]
+    config: Json = {key: found.get(key) or "" for key in _WEIGHTS_FIELDS}
+    config["model_families"] = found.get("model_families")
+    config |= {key: found[key] for key in _INHERITED if found.get(key)}
     if draft := _draft_config(parts):
         config["draft"] = draft
     return go_json(config | {"architecture": "amd64", "os": "linux"})

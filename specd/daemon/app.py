@@ -16,9 +16,9 @@ from specd.api.interfaces import Monitoring, StoreServices
 from specd.api.keys import Keys
 from specd.api.middleware import Origins
 from specd.create import Creator
-from specd.daemon.status import EngineProcesses, Readiness, StatusReporter
+from specd.daemon.status import Readiness, StatusReporter
 from specd.errors import SpecdError
-from specd.generation import Generation
+from specd.generation import Catalog, Generation
 from specd.go_template import check_template
 from specd.metrics import Metrics, SchedulerObserver
 from specd.pairs import (
@@ -43,7 +43,7 @@ from specd.placement import (
 )
 from specd.prompt import Renderer
 from specd.registry import Registry, Traffic, default_folder
-from specd.runner import Process, probe
+from specd.runner import Engine, Engines, Process, Upstream, probe, simulate
 from specd.scheduler import Requirements, Scheduler, SchedulerLoop
 from specd.settings import Settings
 from specd.store import AsyncWriter, Library, StoreWriter
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 # another process may hold the store's lock.
 PRUNE_S = 2.0
 
-StartEngine = Callable[[core.EngineSpec], Process]
+StartEngine = Callable[[core.EngineSpec], Engine]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,9 @@ class DaemonServices:
     background_tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
-async def build_services(settings: Settings, command: Sequence[str]) -> DaemonServices:
+async def build_services(
+    settings: Settings, command: Sequence[str], upstreams: Sequence[Upstream] = ()
+) -> DaemonServices:
     """Probe the machine and return the services, not yet started.  Raises BadSetting."""
     devices, machine = await asyncio.to_thread(_probe_machine, settings, command)
     history, this_machine = _history(settings), machine_name(machine.devices)
@@ -92,10 +94,12 @@ async def build_services(settings: Settings, command: Sequence[str]) -> DaemonSe
         go_template=settings.go_template,
         read=vocabularies.read,
     )
-    placer = _placer(settings, library, devices, machine)
-    collector, engines, readiness = Metrics(), EngineProcesses(), Readiness()
-    start = _engine_starter(settings, command, history_writer, engines)
-    scheduler = _scheduler(settings, machine, placer, start, collector)
+    placer = _placer(settings, library, devices, machine, command)
+    collector, readiness = Metrics(), Readiness()
+    start_local = _local_engine_starter(settings, command, history_writer)
+    engines = Engines(start_local, upstreams)
+    catalog = Catalog(library, engines.models)
+    scheduler = _scheduler(settings, machine, placer, engines, collector)
     rules = await asyncio.to_thread(load_rules, settings.pairs_file, serves=True)
     pairs = Pairs(
         library,
@@ -114,7 +118,7 @@ async def build_services(settings: Settings, command: Sequence[str]) -> DaemonSe
     keys = Keys(key.get_secret_value() for key in settings.api_keys)
     origins = Origins(settings.origins)
     generation = Generation(
-        library,
+        catalog,
         pairs,
         scheduler,
         settings,
@@ -122,12 +126,12 @@ async def build_services(settings: Settings, command: Sequence[str]) -> DaemonSe
         on_leased=drafter_fetcher.request_drafter,
         on_answered=history_writer.count_answer,
     )
-    status_reporter = StatusReporter(scheduler, engines, readiness, devices=devices.driver_devices)
+    status_reporter = StatusReporter(scheduler, readiness, devices=devices.driver_devices)
     monitoring = Monitoring(metrics=collector, state=status_reporter, not_ready_reason=readiness)
     creator = _creator(settings, writer, registry, command)
     app = build_app(
         generation=generation,
-        library=library,
+        library=catalog,
         scheduler=scheduler,
         settings=settings,
         registry=registry,
@@ -224,9 +228,16 @@ def _corrections(settings: Settings) -> MemoryCorrections:
     return MemoryCorrections(folder / MEMORY_FILE if folder is not None else None)
 
 
-def _placer(settings: Settings, library: Library, devices: Devices, machine: Defaults) -> Placer:
+def _placer(
+    settings: Settings,
+    library: Library,
+    devices: Devices,
+    machine: Defaults,
+    command: Sequence[str],
+) -> Placer:
     return Placer(
         library.shape,
+        functools.partial(simulate, command=command),
         placement_config=placement_config(settings, machine.devices),
         corrections=_corrections(settings),
         devices=devices,
@@ -234,21 +245,17 @@ def _placer(settings: Settings, library: Library, devices: Devices, machine: Def
     )
 
 
-def _engine_starter(
-    settings: Settings,
-    command: Sequence[str],
-    history_writer: HistoryWriter,
-    engines: EngineProcesses,
+def _local_engine_starter(
+    settings: Settings, command: Sequence[str], history_writer: HistoryWriter
 ) -> StartEngine:
-    def start(spec: core.EngineSpec) -> Process:
-        process = Process(
+    def start(spec: core.EngineSpec) -> Engine:
+        return Process(
             spec,
             load_timeout_s=settings.load_timeout_s,
             timeout_s=settings.engine_timeout_s,
             command=command,
             history_store=history_writer.open(spec),
         )
-        return engines.add(process, spec)
 
     return start
 
@@ -257,7 +264,7 @@ def _scheduler(
     settings: Settings,
     machine: Defaults,
     placer: Placer,
-    start: StartEngine,
+    engines: Engines,
     observer: SchedulerObserver,
 ) -> SchedulerLoop:
     decisions = Scheduler(
@@ -266,4 +273,6 @@ def _scheduler(
         max_queue=settings.max_queue,
         default_keep_alive_s=settings.keep_alive_s,
     )
-    return SchedulerLoop(decisions, start, placer.place, placer.record_usage, observer=observer)
+    return SchedulerLoop(
+        decisions, engines.start, placer.place, placer.record_usage, observer=observer
+    )

@@ -8,25 +8,20 @@ import logging
 import os
 from collections.abc import AsyncIterator, Sequence
 
-from aiohttp import web
-
 import specd
 from specd.api.error_handling import connection_log
 from specd.daemon.app import DaemonServices, build_services, start_services
-from specd.daemon.connection_limiter import LimitedAppRunner
-from specd.daemon.drain import ConnectionDrain
-from specd.daemon.environment_reload import ReloadableEnvironment
-from specd.daemon.exposure import exposure, listening_status
 from specd.daemon.fd_limits import (
     accept_backlog,
     max_connections,
     raise_limit,
     rate_limit_accept_errors,
 )
+from specd.daemon.http_server import HttpServer
 from specd.daemon.logs import logging_to_stderr
-from specd.daemon.reload import Reload, warn_unknown_variables
+from specd.daemon.reload import Reload, ReloadableEnvironment, warn_unknown_variables
 from specd.daemon.signals import Signals
-from specd.daemon.sockets import apply_systemd_sockets, listen, listen_urls
+from specd.daemon.sockets import apply_systemd_sockets, bind, exposure, listening_status, url_of
 from specd.daemon.watchdog import run_watchdog, status
 from specd.errors import BadSetting, SpecdError
 from specd.placement import Defaults
@@ -62,13 +57,20 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
     rate_limit_accept_errors()
     n_descriptors = raise_limit()
     services = await _build_with_status(settings, command, systemd)
-    server = _make_runner(services.app, settings, n_descriptors)
-    drain = ConnectionDrain(services.app)
-    await server.setup()
+    server = HttpServer(
+        services.app,
+        limit=max_connections(n_descriptors),
+        timeout_s=settings.client_timeout_s,
+        shutdown_timeout_s=FLUSH_TIMEOUT_S,
+        auto_decompress=False,
+        access_log=None,
+        logger=connection_log,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+    )
     async with _close_on_exit(services, server):
-        sites = await listen(
-            server, settings, systemd.sockets, accept_backlog=accept_backlog(n_descriptors)
-        )
+        sockets = systemd.sockets or await bind(settings.host)
+        await server.start(sockets, accept_backlog=accept_backlog(n_descriptors))
         urls = _log_startup(server, settings, services.machine)  # before the first request's line
         await start_services(services, stop)
         services.readiness.reason = ""
@@ -95,9 +97,8 @@ async def run(settings: Settings, *, command: Sequence[str] = ENGINE) -> None:
         reload_task.cancel()
         log.info("stopping: running answers have %.0f s to finish", settings.shutdown_grace_s)
         _notify_stopping(systemd, settings)
-        for site in sites:
-            await site.stop()
-        await drain.wait(server)
+        server.stop_listening()
+        await server.wait_for_first_requests()
         await services.scheduler.stop(settings.shutdown_grace_s, signals.force_stop)
     log.info("stopped")
 
@@ -114,11 +115,11 @@ def main(settings: Settings) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _close_on_exit(services: DaemonServices, server: web.AppRunner) -> AsyncIterator[None]:
+async def _close_on_exit(services: DaemonServices, server: HttpServer) -> AsyncIterator[None]:
     """Close all services on exit, even if closing one fails; the last one listed closes first."""
     async with contextlib.AsyncExitStack() as exit_stack:
         exit_stack.push_async_callback(asyncio.to_thread, services.renderer.close)
-        exit_stack.push_async_callback(server.cleanup)
+        exit_stack.push_async_callback(server.close)
         exit_stack.push_async_callback(services.registry.close)
         exit_stack.push_async_callback(services.creator.close)
         exit_stack.push_async_callback(services.drafter_fetcher.close)
@@ -137,22 +138,6 @@ async def _build_with_status(
     return await build_task
 
 
-def _make_runner(app: web.Application, settings: Settings, n_descriptors: int) -> web.AppRunner:
-    # handler_cancellation: a client that disconnects ends its handler, which frees the slot.
-    return LimitedAppRunner(
-        app,
-        limit=max_connections(n_descriptors),
-        timeout_s=settings.client_timeout_s,
-        handler_cancellation=True,
-        auto_decompress=False,
-        access_log=None,
-        logger=connection_log,
-        max_line_size=MAX_HEADER_BYTES,
-        max_field_size=MAX_HEADER_BYTES,
-        shutdown_timeout=FLUSH_TIMEOUT_S,
-    )
-
-
 def _systemd() -> Systemd:
     try:
         return Systemd.from_environment()
@@ -168,9 +153,9 @@ def _notify_stopping(systemd: Systemd, settings: Settings) -> None:
     )
 
 
-def _log_startup(server: web.AppRunner, settings: Settings, machine: Defaults) -> str:
+def _log_startup(server: HttpServer, settings: Settings, machine: Defaults) -> str:
     """Log the address, the GPUs and the warnings at the start; return the addresses as text."""
-    urls = " and ".join(listen_urls(server))
+    urls = " and ".join(map(url_of, server.addresses))
     log.info("specd %s listens on %s, models in %s", specd.__version__, urls, settings.models)
     for device in machine.devices:
         free, total = device.free_bytes / 2**30, device.total_bytes / 2**30

@@ -1,4 +1,4 @@
-"""The daemon's listening sockets: its own, or those of systemd (specd.socket)."""
+"""The daemon's listening sockets: its own, or systemd's (specd.socket); and who can reach them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Sequence
-
-from aiohttp import web
+from collections.abc import Iterable, Sequence
 
 from specd.errors import BadSetting
 from specd.port_owner import find_listener
-from specd.settings import HostAddress, Settings, is_loopback
+from specd.settings import HostAddress, Settings, find_exposure, is_loopback
 
 log = logging.getLogger(__name__)
-
-# Connections that the kernel queues, for instance during a restart; the kernel may lower it.
-BACKLOG = 4096
 
 _Sockets = Sequence[socket.socket]
 
@@ -37,7 +32,8 @@ def apply_systemd_sockets(settings: Settings, systemd_sockets: _Sockets) -> Sett
                 f"specd.socket passed a socket that is not a listening stream ({sock.type.name}):"
                 " use ListenStream= and Accept=no there"
             )
-    hosts = [HostAddress("http", *_host_port(sock)) for sock in systemd_sockets if _is_inet(sock)]
+    addresses = [sock.getsockname() for sock in systemd_sockets]
+    hosts = [HostAddress("http", one[0], one[1]) for one in addresses if isinstance(one, tuple)]
     configured = settings.host
     if "host" in settings.model_fields_set and configured not in hosts:
         log.warning(
@@ -46,37 +42,18 @@ def apply_systemd_sockets(settings: Settings, systemd_sockets: _Sockets) -> Sett
             " OLLAMA_HOST",
             configured.host,
             configured.port,
-            " and ".join(map(_socket_url, systemd_sockets)),
+            " and ".join(map(url_of, addresses)),
         )
     # The access rules follow from `host`, so the most exposed address counts.
     most_exposed = next((host for host in hosts if not is_loopback(host.host)), None)
     return settings.model_copy(update={"host": most_exposed or next(iter(hosts), configured)})
 
 
-async def listen(
-    server: web.AppRunner,
-    settings: Settings,
-    systemd_sockets: _Sockets = (),
-    *,
-    accept_backlog: int = 64,
-) -> list[web.BaseSite]:
-    """Listen on systemd's sockets, or else on the host of the settings; return the sites.
-
-    accept_backlog: connections that asyncio accepts in a row before other tasks run.
-    Raises BadSetting if the address cannot be used.
-    """
-    sites: list[web.BaseSite] = []
-    for sock in systemd_sockets or await _bind(settings.host):
-        sites.append(web.SockSite(server, sock, backlog=accept_backlog))
-        await sites[-1].start()
-        sock.listen(BACKLOG)
-    return sites
-
-
-async def _bind(address: HostAddress) -> list[socket.socket]:
+async def bind(address: HostAddress) -> list[socket.socket]:
     """Return one bound socket for each address family of the host.
 
     As in Go, `0.0.0.0` and `::` both mean all addresses of both families.
+    Raises BadSetting if the address cannot be used.
     """
     loop = asyncio.get_running_loop()
     # With port 0, each family would get a different port.
@@ -98,11 +75,6 @@ async def _bind(address: HostAddress) -> list[socket.socket]:
     return sockets
 
 
-def listen_urls(server: web.AppRunner) -> list[str]:
-    """Return the addresses as URLs, or `unix:` and a path."""
-    return [_url(address) for address in server.addresses]
-
-
 def _describe_port_owner(address: HostAddress) -> str:
     """Return a text that names the process; only root sees other users' processes."""
     owner = find_listener(address)
@@ -111,11 +83,8 @@ def _describe_port_owner(address: HostAddress) -> str:
     return f"{'Ollama itself, ' if owner.name == 'ollama' else ''}{owner} uses the port"
 
 
-def _socket_url(sock: socket.socket) -> str:
-    return _url(sock.getsockname())
-
-
-def _url(address: object) -> str:
+def url_of(address: object) -> str:
+    """Return a socket's address as a URL, or as `unix:` and a path."""
     match address:
         case (str(host), int(port), *_):
             return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -125,10 +94,22 @@ def _url(address: object) -> str:
             return f"unix:{address}"
 
 
-def _is_inet(sock: socket.socket) -> bool:
-    return sock.family in {socket.AF_INET, socket.AF_INET6}
+def exposure(addresses: Iterable[object], settings: Settings) -> str:
+    """Return a warning for the log; "" if a key is required or only this machine can connect.
+
+    addresses: of the sockets: tuples that begin with a host and a port; others are unix sockets.
+    """
+    inet_addresses = [(one[0], one[1]) for one in addresses if isinstance(one, tuple)]
+    for sentence, remedy in find_exposure(inet_addresses, settings):
+        return f"{sentence}. {remedy[0].upper()}{remedy[1:]}"
+    return ""
 
 
-def _host_port(sock: socket.socket) -> tuple[str, int]:
-    host, port = sock.getsockname()[:2]
-    return host, port
+def listening_status(urls: str, addresses: Iterable[object], settings: Settings) -> str:
+    """Return the beginning of the status line for `systemctl status`.
+
+    urls: the addresses as text.
+    """
+    exposure_warning = exposure(addresses, settings)
+    warning = "; WARNING: open to strangers, SPECD_API_KEYS is not set" if exposure_warning else ""
+    return f"listening on {urls}{warning}"

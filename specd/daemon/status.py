@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import psutil
 
-from specd import core, metrics
+from specd import metrics
 from specd.placement import Device
-from specd.runner import Process
-from specd.runner.process import State
 from specd.scheduler import Resident, SchedulerLoop
 
 # A GPU driver may hang: after this time the answer leaves out devices and processes.
 QUERY_TIMEOUT_S: Final = 1.0
-
-_ENDED_STATES: Final = frozenset({State.STOPPED, State.CRASHED})
 
 _MachineState = tuple[tuple[metrics.Process, ...], tuple[metrics.Device, ...]]
 
@@ -36,25 +31,6 @@ class Readiness:
         return self.reason
 
 
-class EngineProcesses:
-    """The engine processes, each with the path of its target's weights."""
-
-    def __init__(self) -> None:
-        self._weights: WeakKeyDictionary[Process, str] = WeakKeyDictionary()
-
-    def add(self, process: Process, spec: core.EngineSpec) -> Process:
-        self._weights[process] = spec.weights
-        return process
-
-    def pids(self) -> dict[int, str]:
-        """Return process id → path of the weights, for the running engines."""
-        return {
-            process.pid: weights
-            for process, weights in self._weights.items()
-            if process.pid is not None and process.state not in _ENDED_STATES
-        }
-
-
 class StatusReporter:
     """A reader of the daemon's state at the time of a scrape.
 
@@ -64,13 +40,11 @@ class StatusReporter:
     def __init__(
         self,
         scheduler: SchedulerLoop,
-        engines: EngineProcesses,
         readiness: Readiness,
         *,
         devices: Callable[[], list[Device]],
     ) -> None:
         self._scheduler = scheduler
-        self._engines = engines
         self._readiness = readiness
         self._devices = devices
         self._query: asyncio.Task[_MachineState] | None = None
@@ -92,15 +66,14 @@ class StatusReporter:
         Only one query runs at a time.
         """
         if self._query is None or self._query.done():
-            names = {str(r.model.weights): r.model.name for r in self._scheduler.residents()}
-            pids = self._engines.pids()
-            self._query = asyncio.create_task(asyncio.to_thread(self._read_machine, pids, names))
+            models = {r.pid: r.model.name for r in self._scheduler.residents() if r.pid is not None}
+            self._query = asyncio.create_task(asyncio.to_thread(self._read_machine, models))
         query = self._query
         await asyncio.wait({query}, timeout=QUERY_TIMEOUT_S)
         return query.result() if query.done() else ((), ())
 
-    def _read_machine(self, pids: Mapping[int, str], names: Mapping[str, str]) -> _MachineState:
-        processes = tuple(_processes({pid: names[w] for pid, w in pids.items() if w in names}))
+    def _read_machine(self, models: Mapping[int, str]) -> _MachineState:
+        processes = tuple(_processes(models))
         devices = tuple(
             metrics.Device(
                 name=device.name,

@@ -12,9 +12,12 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from specd.scheduler import SchedulerLoop
 from specd.sd_notify import Systemd
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +48,11 @@ async def run_watchdog(
     pinged_at, last_status, is_stuck = clock(), "", False
     while True:
         lines = []
-        status_text = _safe_status(status, last_status)
+        status_text = _or_last(status, last_status, "cannot build the status line for systemd")
         if status_text != last_status:
             lines.append(f"STATUS={status_text}")
         if ping_s is not None and clock() >= pinged_at + ping_s:
-            is_stuck = _log_stuck(_safe_stuck(stuck), is_stuck)
+            is_stuck = _log_stuck(_or_last(stuck, (), "cannot check for stuck engines"), is_stuck)
             if not is_stuck:
                 lines.append("WATCHDOG=1")
         if lines and systemd.notify(*lines):
@@ -58,22 +61,13 @@ async def run_watchdog(
         await sleep(status_interval_s if ping_s is None else min(status_interval_s, ping_s / 2))
 
 
-def _safe_status(status: Callable[[], str], last_status: str) -> str:
-    """Return the status line; log an error in it, so that the pings continue."""
+def _or_last(read: Callable[[], T], last: T, message: str) -> T:
+    """Return `read()`, or the last value if it fails, so that the pings continue."""
     try:
-        return status()
+        return read()
     except Exception:
-        log.exception("cannot build the status line for systemd")
-        return last_status
-
-
-def _safe_stuck(stuck: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Return the stuck models; log an error in it, so that the pings continue."""
-    try:
-        return stuck()
-    except Exception:
-        log.exception("cannot check for stuck engines")
-        return ()
+        log.exception("%s", message)
+        return last
 
 
 def _log_stuck(names: Sequence[str], is_stuck: bool) -> bool:

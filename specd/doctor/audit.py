@@ -7,8 +7,7 @@ the system while an answer runs.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,7 +51,7 @@ class ProcessAudit:
     daemon: int
     n_samples: int = 0
     connections: set[Connection] = field(default_factory=set)
-    written: set[Path] = field(default_factory=set)
+    written: set[Path] = field(default_factory=set)  # regular files, open for writing
     peaks: dict[tuple[str, int], int] = field(default_factory=dict)
 
     @classmethod
@@ -68,7 +67,8 @@ class ProcessAudit:
         try:
             daemon = psutil.Process(self.daemon)
             family = [daemon, *daemon.children(recursive=True)]
-            listening = _listening(daemon)
+            inet = daemon.net_connections("inet")
+            listening = {c.laddr.port for c in inet if c.status == psutil.CONN_LISTEN}
         except psutil.Error as error:
             raise ProcessHidden(f"cannot inspect process {self.daemon}: {error}") from error
         for process in family:
@@ -86,48 +86,35 @@ class ProcessAudit:
     def _add(self, process: psutil.Process, role: str, listening: set[int]) -> None:
         try:
             self.connections.update(_connections(process, role, listening))
-            self.written.update(_written(process))
+            files = process.open_files()
         except psutil.AccessDenied as error:
             raise ProcessHidden(
                 f"process {process.pid} belongs to another user: try sudo"
             ) from error
+        self.written.update(Path(f.path) for f in files if getattr(f, "mode", "r") != "r")
         key = role, process.pid
         self.peaks[key] = max(self.peaks.get(key, 0), process.memory_info().rss)
 
 
-def _listening(process: psutil.Process) -> set[int]:
-    found = process.net_connections("inet")
-    return {c.laddr.port for c in found if c.status == psutil.CONN_LISTEN}
-
-
 def _connections(process: psutil.Process, role: str, listening: set[int]) -> Iterator[Connection]:
     for found in process.net_connections("inet"):
-        remote = _shown(*found.raddr) if list(found.raddr) else ""
+        remote = _address(*found.raddr) if list(found.raddr) else ""
         yield Connection(
             role=role,
             # A client's port differs for every connection.
-            local=_shown(found.laddr.ip, found.laddr.port) if not remote else "",
+            local=_address(found.laddr.ip, found.laddr.port) if not remote else "",
             remote=remote.rpartition(":")[0] if found.laddr.port in listening else remote,
             inbound=bool(remote) and found.laddr.port in listening,
         )
 
 
-def _written(process: psutil.Process) -> Iterator[Path]:
-    """Yield the regular files that are open for writing."""
-    for file in process.open_files():
-        if getattr(file, "mode", "r") != "r":
-            yield Path(file.path)
-
-
-def _shown(host: str, port: int) -> str:
-    address = ipaddress.ip_address(host)
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _role(process: psutil.Process, daemon: psutil.Process) -> str:
     """Return "daemon", "engine" or "templates"."""
     if process.pid == daemon.pid:
         return "daemon"
-    words: Sequence[str] = process.cmdline()
     modules = {"specd.engine": "engine", "specd.prompt": "templates"}
-    return next((role for module, role in modules.items() if module in words), "other process")
+    return next((modules[word] for word in process.cmdline() if word in modules), "other process")

@@ -7,19 +7,19 @@ drop-ins, and another command.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from specd.doctor.finding import Finding, problem
-from specd.doctor.held_socket import HeldSocket
+from specd.doctor.service import HeldSocket
+from specd.install import CommandFailed, HostSystem
 
 UNIT: Final = "specd-doctor.service"
 _TIMEOUT_S: Final = 120.0
-#: An empty value clears what the real unit says.
-_OTHERWISE: Final = """
+#: An empty value clears the real unit's.
+_OVERRIDES: Final = """
 Type=oneshot
 Restart=no
 WatchdogSec=0
@@ -31,11 +31,11 @@ ExecReload=
 ExecStop=
 ExecStopPost=
 RuntimeDirectory=
-ExecStart={command} doctor --here --json{held}
+ExecStart={command} doctor --here --json{socket}
 StandardOutput=truncate:{output}
 StandardError=journal
 SuccessExitStatus=0 1
-TimeoutStartSec={patience:.0f}
+TimeoutStartSec={timeout_s:.0f}
 """
 
 
@@ -45,43 +45,31 @@ def transient_unit(shipped: str, output: Path, held_socket: HeldSocket | None = 
     held_socket: the socket of specd.socket; the sandbox has no bus to ask for it.
     Raises ValueError if the unit has no command.
     """
-    service = _section("Service", shipped)
-    starts = [line.partition("=")[2] for line in service if line.startswith("ExecStart=")]
-    command = next((start for start in reversed(starts) if start.strip()), "").split()
-    if not command:
-        raise ValueError("specd.service has no ExecStart=")
-    otherwise = _OTHERWISE.format(
-        command=command[0].lstrip("@-:+!"),
-        held=_words(held_socket),
-        output=output,
-        patience=_TIMEOUT_S,
-    )
-    return "\n".join(["[Service]", *service]) + otherwise
-
-
-def _words(held_socket: HeldSocket | None) -> str:
-    """Return arguments for a unit's command, where `%` starts a specifier and `$` a variable."""
-    if held_socket is None:
-        return ""
-    words = [f" --socket {_quoted(address)}" for address in held_socket.addresses]
-    return "".join([*words, *([] if held_socket.is_served else [" --socket-waits"])])
-
-
-def _quoted(word: str) -> str:
-    for sign, escaped in {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"}.items():
-        word = word.replace(sign, escaped)
-    return f'"{word}"'
-
-
-def _section(name: str, unit: str) -> list[str]:
-    """Return the lines of this section from every part of the unit."""
-    lines, here = [], False
-    for line in unit.splitlines():
+    service, section = [], ""
+    for line in shipped.splitlines():
         if line.startswith("[") and line.rstrip().endswith("]"):
-            here = line.strip() == f"[{name}]"
-        elif here:
-            lines.append(line)
-    return lines
+            section = line.strip()
+        elif section == "[Service]":
+            service.append(line)
+    lines = [line.partition("=") for line in service]
+    commands = [command for name, _, command in lines if name == "ExecStart"]
+    program = next((command for command in reversed(commands) if command.strip()), "").split()
+    if not program:
+        raise ValueError("specd.service has no ExecStart=")
+    overrides = _OVERRIDES.format(
+        command=program[0].lstrip("@-:+!"),
+        socket=_socket_options(held_socket) if held_socket else "",
+        output=output,
+        timeout_s=_TIMEOUT_S,
+    )
+    return "\n".join(["[Service]", *service]) + overrides
+
+
+def _socket_options(held_socket: HeldSocket) -> str:
+    """Return options for a unit's command, where `%` starts a specifier and `$` a variable."""
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$"})
+    addresses = [f' --socket "{address.translate(escapes)}"' for address in held_socket.addresses]
+    return "".join([*addresses, "" if held_socket.is_served else " --socket-waits"])
 
 
 def sandbox_findings(held_socket: HeldSocket | None, run_dir: Path = Path("/run")) -> list[Finding]:
@@ -91,26 +79,18 @@ def sandbox_findings(held_socket: HeldSocket | None, run_dir: Path = Path("/run"
     """
     output = run_dir / "specd-doctor.json"
     unit = run_dir / "systemd/system" / UNIT
+    machine = HostSystem(timeout_s=_TIMEOUT_S + 10)
     try:
-        shipped = _systemctl("cat", "specd.service")
+        shipped = machine.run("systemctl", "cat", "specd.service")
         unit.write_text(transient_unit(shipped, output, held_socket), encoding="utf-8")
         try:
-            _systemctl("daemon-reload")
-            _systemctl("start", UNIT)
+            machine.run("systemctl", "daemon-reload")
+            machine.run("systemctl", "start", UNIT)
             return msgspec.json.decode(output.read_bytes(), type=list[Finding])
         finally:
             unit.unlink(missing_ok=True)
             output.unlink(missing_ok=True)
-            _systemctl("daemon-reload")
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
-        words = f"cannot run the doctor inside the service's sandbox: {str(said).strip()}"
+            machine.run("systemctl", "daemon-reload")
+    except (OSError, ValueError, CommandFailed) as error:
+        words = f"cannot run the doctor inside the service's sandbox: {error}"
         return [problem("service", words, f"`journalctl -u {UNIT}` says why")]
-
-
-def _systemctl(*words: str) -> str:
-    command = ["systemctl", "--no-pager", *words]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=_TIMEOUT_S + 10, check=True
-    )
-    return done.stdout

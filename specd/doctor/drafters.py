@@ -28,6 +28,7 @@ WHY: Final[Mapping[NoPair | None, str]] = {
     NoPair.NO_VRAM: "whose drafter does not fit on the GPU",
     NoPair.DOES_NOT_PAY: "whose drafter did not pay",
     NoPair.NOT_EXACT: "whose text could change with drafts",
+    NoPair.UPSTREAM: "that another server runs",
 }
 
 

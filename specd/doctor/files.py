@@ -11,6 +11,7 @@ from typing import Final
 
 from specd.doctor.finding import Finding, absent, ok, problem, warning
 from specd.errors import SpecdError
+from specd.install.layout import HOMES
 from specd.settings import Settings
 from specd.store import Library, Name
 
@@ -20,8 +21,6 @@ _LITTLE_BYTES: Final = 5 * 2**30
 _STATE_BYTES: Final = 4 * 2**20
 #: How many names are printed; the rest are counted.
 _MANY: Final = 5
-#: Folders that ProtectHome= of specd.service hides.
-_HOMES: Final = (Path("/home"), Path("/root"), Path("/run/user"))
 
 
 def store(models: Path, library: Library) -> Iterator[Finding]:
@@ -32,7 +31,7 @@ def store(models: Path, library: Library) -> Iterator[Finding]:
         yield _missing_store(models)
         return
     if not os.access(models, os.R_OK | os.X_OK):
-        yield problem(topic, f"{_user()} cannot read {models}", _FILES_ARE_READABLE)
+        yield problem(topic, f"{_user()} cannot read {models}", _GIVE_ACCESS)
         return
     names = library.names()
     complete = [name for name in names if name.path(models / "manifests").exists()]
@@ -43,7 +42,8 @@ def store(models: Path, library: Library) -> Iterator[Finding]:
     yield from _free_space(models)
 
 
-_FILES_ARE_READABLE = "set OLLAMA_MODELS, or give the user that runs specd read and write access"
+_GIVE_ACCESS = "set OLLAMA_MODELS, or give the user that runs specd read and write access"
+_LOST: Final = "the history of the pairs is lost at every restart"
 _EDIT: Final = "`systemctl edit specd` with [Service]"
 
 
@@ -62,7 +62,7 @@ def _missing_store(models: Path) -> Finding:
         return absent("store", f"{models} does not exist yet: the first pull creates it")
     words = f"{models} does not exist and cannot be created"
     if not _is_read_only(nearest):
-        return problem("store", words, _FILES_ARE_READABLE)
+        return problem("store", words, _GIVE_ACCESS)
     return problem(
         "store", words, f"create it, give {_user()} write access, and {_store_folders(models)}"
     )
@@ -73,7 +73,7 @@ def hidden_home(path: Path, mounts: Path = Path("/proc/self/mountinfo")) -> Path
 
     path: a path that is not visible.
     """
-    home = next((home for home in _HOMES if path.is_relative_to(home)), None)
+    home = next((home for home in map(Path, HOMES) if path.is_relative_to(home)), None)
     try:
         if home is None or stat.S_IMODE(home.stat().st_mode) == 0:
             return home
@@ -144,22 +144,15 @@ def state(settings: Settings) -> Finding:
     """Return the finding on the folder of the histories."""
     folder = settings.state_dir
     if folder is None:
-        words = "the user has no home, so the history of the pairs is lost at every restart"
-        return warning("state", words, "set SPECD_STATE_DIR")
+        return warning("state", f"the user has no home: {_LOST}", "set SPECD_STATE_DIR")
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        words = (
-            f"{_user()} cannot write to {folder}: the history of the pairs is lost at every restart"
-        )
+        words = f"{_user()} cannot write to {folder}: {_LOST}"
         return warning("state", words, "set SPECD_STATE_DIR to a folder of that user")
-    if is_full := _is_full(nearest):
-        words = (
-            f"the disk of {folder} is full ({is_full}): the history of the pairs is lost at a"
-            " restart"
-        )
-        return warning(
-            "state", words, "free some space there, or set SPECD_STATE_DIR to another disk"
-        )
+    if why := _is_full(nearest):
+        words = f"the disk of {folder} is full ({why}): {_LOST}"
+        remedy = "free some space there, or set SPECD_STATE_DIR to another disk"
+        return warning("state", words, remedy)
     return ok("state", f"the history of the pairs is stored in {folder}")
 
 
@@ -177,19 +170,14 @@ def secrets(settings: Settings) -> Iterator[Finding]:
     """Yield a finding for a file with keys that every user can read."""
     path = settings.env_file
     try:
-        is_open = path is not None and path.stat().st_mode & 0o004
-        has_keys = is_open and "SPECD_API_KEYS=" in _active(path)
+        if path is None or not path.stat().st_mode & 0o004:
+            return
+        lines = path.read_text(errors="replace").splitlines()
     except OSError:
         return
-    if has_keys:
+    if any(line.lstrip().startswith("SPECD_API_KEYS=") for line in lines):
         words = f"{path} contains keys, and every user of this machine can read it"
         yield warning("keys", words, f"chmod o-r {path}")
-
-
-def _active(path: Path | None) -> str:
-    """Return the file without its comments."""
-    lines = path.read_text(errors="replace").splitlines() if path is not None else []
-    return "\n".join(line for line in lines if not line.lstrip().startswith(("#", ";")))
 
 
 def _user() -> str:

@@ -34,7 +34,7 @@ BackendDevices = Sequence[BackendDevice] | None
 
 def gpus(
     offered: BackendDevices,
-    said: Sequence[str],
+    log_lines: Sequence[str],
     *,
     nvml: Callable[[], list[Gpu] | None],
     driver: Callable[[], Driver | None],
@@ -43,7 +43,7 @@ def gpus(
 ) -> Iterator[Finding]:
     """Yield the findings on GPUs.
 
-    offered: the devices that llama.cpp can use.  said: log lines of llama.cpp and NVML.
+    offered: the devices that llama.cpp can use.  log_lines: of llama.cpp and NVML.
     root: the parent of sys/ and dev/.
     """
     used = Devices(offered, igpu=igpu, gpus=nvml)()
@@ -60,16 +60,16 @@ def gpus(
     if not cards:
         yield absent(_TOPIC, "this machine has no GPU: models run in main memory")
     for card in discrete or cards:
-        yield _unused(card, offered, said, nvml() or [], root)
+        yield _unused(card, offered, log_lines, nvml() or [], root)
 
 
 def _unused(
-    card: str, offered: BackendDevices, said: Sequence[str], found: Sequence[Gpu], root: Path
+    card: str, offered: BackendDevices, log_lines: Sequence[str], found: Sequence[Gpu], root: Path
 ) -> Finding:
     """Return why the vendor's card is unused: the first part that is missing."""
     vendor = _VENDORS[card]
     here = f"the {vendor} GPU of this machine is not used"
-    words = f" ({said[-1]})" if said else ""
+    words = f" ({log_lines[-1]})" if log_lines else ""
     if closed := _closed_nodes(card, root):
         remedy = (
             "give the service's user access: `systemctl edit specd` with [Service]"
@@ -93,23 +93,16 @@ def _unused(
 
 def _cards(root: Path) -> set[str]:
     """Return the vendors of the GPUs on the bus."""
-    found = set()
-    for device in (root / "sys/bus/pci/devices").glob("*"):
-        if _read(device / "class").startswith(_CLASSES):
-            found.add(_read(device / "vendor"))
-    return found & _VENDORS.keys()
+    devices = (root / "sys/bus/pci/devices").glob("*")
+    gpu_devices = (device for device in devices if _read(device / "class").startswith(_CLASSES))
+    return {_read(device / "vendor") for device in gpu_devices} & _VENDORS.keys()
 
 
 def _closed_nodes(card: str, root: Path) -> list[Path]:
     """Return the device nodes that exist but cannot be opened; missing ones mean no driver."""
-    nodes = [root / name for name in _NODES[card]]
-    files = [node for entry in nodes for node in (_in(entry) if entry.is_dir() else [entry])]
-    there = [node for node in files if node.exists()]
-    return [node for node in there if not os.access(node, os.R_OK | os.W_OK)]
-
-
-def _in(folder: Path) -> list[Path]:
-    return sorted(folder.glob("renderD*"))
+    entries = [root / name for name in _NODES[card]]
+    nodes = [n for e in entries for n in (sorted(e.glob("renderD*")) if e.is_dir() else [e])]
+    return [node for node in nodes if node.exists() and not os.access(node, os.R_OK | os.W_OK)]
 
 
 def _group_of(node: Path) -> str:

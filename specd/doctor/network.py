@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from specd.doctor.finding import Finding, absent, ok, problem, warning
-from specd.doctor.held_socket import HeldSocket
+from specd.doctor.service import HeldSocket
 from specd.port_owner import find_listener
-from specd.settings import HostAddress, Settings, is_loopback
+from specd.settings import HostAddress, Settings, find_exposure
 
 _TOPIC: Final = "port"
 _TIMEOUT_S: Final = 5.0
 _OLLAMA_BANNER: Final = b"Ollama is running"
-_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+#: Addresses of all interfaces → the one to ask.
+_LOOPBACK: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 def network(settings: Settings, held_socket: HeldSocket | None = None) -> Iterator[Finding]:
@@ -25,8 +26,9 @@ def network(settings: Settings, held_socket: HeldSocket | None = None) -> Iterat
     else:
         yield from _ports(held_socket)
         yield from _unused_host(settings, held_socket)
-    if not settings.api_keys:
-        yield from _open(settings, held_socket)
+    hosts = held_socket.hosts if held_socket else (settings.host,)
+    for words, remedy in find_exposure(((one.host, one.port) for one in hosts), settings):
+        yield warning("network", words, remedy)
 
 
 def _ports(held_socket: HeldSocket) -> Iterator[Finding]:
@@ -59,25 +61,6 @@ def _unused_host(settings: Settings, held_socket: HeldSocket) -> Iterator[Findin
         yield warning("settings", words, remedy)
 
 
-def _open(settings: Settings, held_socket: HeldSocket | None) -> Iterator[Finding]:
-    """Yield a warning if other machines or web pages have access without a key."""
-    hosts = [address.host for address in (held_socket.hosts if held_socket else (settings.host,))]
-    if reached := [host or "this machine" for host in hosts if not is_loopback(host)]:
-        yield warning(
-            "network",
-            f"anyone who reaches {' or '.join(reached)} can use, pull and delete models:"
-            " no key is required",
-            "set SPECD_API_KEYS, or restrict access with a firewall",
-        )
-    if "*" in settings.origins:
-        yield warning(
-            "network",
-            "every web page in a browser on this machine can use, pull and delete models"
-            " (OLLAMA_ORIGINS=*): no key is required",
-            "set SPECD_API_KEYS, or list the pages in OLLAMA_ORIGINS",
-        )
-
-
 def _port(address: HostAddress) -> Finding:
     server = _server(address)
     if server is None:
@@ -96,8 +79,7 @@ def _port(address: HostAddress) -> Finding:
 
 def _server(address: HostAddress) -> str | None:
     """Return the Server header, "Ollama", "" for an unknown server, None for no answer."""
-    host = "127.0.0.1" if address.host in _EVERYWHERE - {"::"} else address.host or "::1"
-    host = "::1" if host == "::" else host
+    host = _LOOPBACK.get(address.host, address.host)
     connection = http.client.HTTPConnection(host, address.port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/")

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, requires, version
 
+import specd
 from specd.doctor.check_in_sandbox import sandbox_findings
 from specd.doctor.drafters import drafters
 from specd.doctor.files import secrets, state, store
 from specd.doctor.finding import Finding, ok, problem, warning
 from specd.doctor.gpus import gpus
-from specd.doctor.held_socket import HeldSocket, parse_held_socket
 from specd.doctor.network import network
-from specd.doctor.service import Show, is_installed, service, show
-from specd.doctor.variables import environment
-from specd.doctor.versions import versions
+from specd.doctor.service import (
+    HeldSocket,
+    Show,
+    is_installed,
+    parse_held_socket,
+    service,
+    show,
+)
 from specd.errors import BadSetting, SpecdError
 from specd.pairs import HISTORY_FILE, History, Pairs, Vocabularies, load_rules
 from specd.placement.nvidia import Nvml
 from specd.runner import probe
-from specd.settings import Settings
+from specd.settings import Settings, find_ineffective, unknown_variables
 from specd.store import Library
+
+_BINDINGS = "llama-cpp-python"
+_FIX_FIRST = "specd does not start before this is fixed"
 
 
 def check_all(
@@ -59,27 +69,63 @@ def check_local(held_socket: HeldSocket | None = None) -> Iterator[Finding]:
 
     held_socket: of specd.socket; inside the sandbox systemd cannot be asked.
     """
-    yield from _run_check("versions", versions)
-    with capture_warnings() as said:
+    yield from _run_check("versions", _versions)
+    with capture_warnings() as warnings:
         try:
             settings = Settings()
         except BadSetting as error:
-            yield problem("settings", str(error), "specd does not start before that is put right")
+            yield problem("settings", str(error), _FIX_FIRST)
             return
-    for words in said:  # warnings on unreadable values of Ollama's variables
+    for words in warnings:  # warnings on unreadable values of Ollama's variables
         yield warning("settings", words, "see docs/settings.md for valid values")
-    yield from _run_check("settings", environment)
+    yield from _run_check("settings", _variables)
     yield from _run_check("gpu", lambda: _gpus(settings))
     yield from _run_check("port", lambda: network(settings, held_socket))
     yield from _run_check("state", lambda: [state(settings), *secrets(settings)])
     yield from _run_check("store", lambda: _models(settings))
 
 
+def _versions() -> Iterator[Finding]:
+    system = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    yield ok("versions", f"specd {specd.__version__}, Python {platform.python_version()}, {system}")
+    try:
+        found = version(_BINDINGS)
+    except PackageNotFoundError:
+        yield problem("llama.cpp", f"{_BINDINGS} is not installed", "install specd again")
+        return
+    pinned = _pinned_version()
+    if pinned and found != pinned:  # its structs would not match
+        words = f"{_BINDINGS} {found} is installed, but specd needs {pinned}"
+        remedy = "install specd again: `make install`, or `specd install`"
+        yield problem("llama.cpp", words, remedy)
+    else:
+        yield ok("llama.cpp", f"{_BINDINGS} {found}")
+
+
+def _pinned_version() -> str:
+    """Return the version that specd pins; "" if specd itself is not installed."""
+    try:
+        needs = requires(specd.DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return ""
+    pins = [need.partition("==")[2] for need in needs if need.startswith(f"{_BINDINGS}==")]
+    return pins[0].split(";")[0].strip() if pins else ""
+
+
+def _variables() -> Iterator[Finding]:
+    """Yield a warning for each variable that is unknown or has no effect."""
+    for variable, similar in unknown_variables().items():
+        remedy = f"did you mean {similar}?" if similar else "docs/settings.md lists all"
+        yield warning("settings", f"{variable} is set, but is not a setting", remedy)
+    for variable, why in find_ineffective().items():
+        yield warning("settings", f"{variable} is set, but has no effect: {why}", "unset it")
+
+
 def _gpus(settings: Settings) -> list[Finding]:
     nvml = Nvml()
-    with capture_warnings() as said:
+    with capture_warnings() as log_lines:
         offered = probe()
-        found = gpus(offered, said, nvml=nvml.gpus, driver=nvml.driver, igpu=settings.igpu)
+        found = gpus(offered, log_lines, nvml=nvml.gpus, driver=nvml.driver, igpu=settings.igpu)
         return list(found)
 
 
@@ -94,8 +140,7 @@ def _models(settings: Settings) -> list[Finding]:
         try:
             rules = load_rules(settings.pairs_file)
         except BadSetting as error:
-            said = problem("pairs", str(error), "specd does not start before that is put right")
-            return [*found, said]
+            return [*found, problem("pairs", str(error), _FIX_FIRST)]
         on = settings.speculative_decode
         finder = Pairs(library, rules, enabled=on, vocabularies=known)
         return [*found, drafters(library, finder, enabled=on)]
@@ -112,14 +157,14 @@ def _run_check(topic: str, find: Callable[[], Iterable[Finding]]) -> Iterator[Fi
 @contextmanager
 def capture_warnings() -> Iterator[list[str]]:
     """Collect specd's log warnings instead of printing them."""
-    said: list[str] = []
+    lines: list[str] = []
     listener = logging.Handler(logging.WARNING)
-    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    listener.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("specd")
     before, logger.propagate = logger.propagate, False
     logger.addHandler(listener)
     try:
-        yield said
+        yield lines
     finally:
         logger.removeHandler(listener)
         logger.propagate = before

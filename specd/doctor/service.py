@@ -1,17 +1,19 @@
-"""Check what systemd reports on the services of specd and Ollama."""
+"""Check what systemd reports on the services of specd and Ollama, and on specd.socket."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from specd.doctor.finding import Finding, absent, ok, problem, warning
+from specd.install import CommandFailed, HostSystem
+from specd.settings import HostAddress
 
 _TOPIC: Final = "service"
 _PROPERTIES: Final = (
-    "LoadState,ActiveState,UnitFileState,NRestarts,Result,StatusText,DropInPaths,Listen"
+    *("LoadState", "ActiveState", "UnitFileState", "NRestarts", "Result", "StatusText"),
+    *("DropInPaths", "Listen"),
 )
 _TIMEOUT_S: Final = 10.0
 
@@ -20,27 +22,11 @@ Show = Callable[[str], Mapping[str, str]]
 
 
 def show(unit: str) -> Mapping[str, str]:
-    """Return the properties from `systemctl show`; empty if systemd does not run or answer.
-
-    A property that occurs several times (Listen) becomes one value with a line each.
-    """
-    if shutil.which("systemctl") is None:
-        return {}
-    command = ["systemctl", "show", unit, "-p", _PROPERTIES]
+    """Return the properties from `systemctl show`; empty if systemd does not run or answer."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return HostSystem(timeout_s=_TIMEOUT_S).show(unit, *_PROPERTIES)
+    except CommandFailed:
         return {}
-    if done.returncode:
-        return {}
-    found: dict[str, str] = {}
-    for line in done.stdout.splitlines():
-        name, is_property, value = line.partition("=")
-        if is_property:
-            found[name] = f"{found[name]}\n{value}" if name in found else value
-    return found
 
 
 def is_installed(unit: Mapping[str, str]) -> bool:
@@ -65,18 +51,20 @@ def service(
         yield _state_finding(unit, socket)
         yield from _restarts(unit)
         yield from _socket(unit, socket)
-        starts = socket.get("UnitFileState"), unit["UnitFileState"]
-        if starts[0] != "enabled" and starts[1] not in {"enabled", "static", "alias"}:
-            words = "specd.service does not start at boot"
-            if socket.get("ActiveState") == "active":
-                words, remedy = (
-                    f"{words}, and neither does specd.socket",
-                    "systemctl enable specd.socket",
-                )
-            else:
-                remedy = "systemctl enable specd"
-            yield warning(_TOPIC, words, remedy)
+        yield from _start_at_boot(unit, socket)
     yield from _ollama_finding(unit, ollama, socket)
+
+
+def _start_at_boot(unit: Mapping[str, str], socket: Mapping[str, str]) -> Iterator[Finding]:
+    starts = unit["UnitFileState"] in {"enabled", "static", "alias"}
+    if starts or socket.get("UnitFileState") == "enabled":
+        return
+    words = "specd.service does not start at boot"
+    if socket.get("ActiveState") == "active":
+        words += ", and neither does specd.socket"
+        yield warning(_TOPIC, words, "systemctl enable specd.socket")
+    else:
+        yield warning(_TOPIC, words, "systemctl enable specd")
 
 
 def _state_finding(unit: Mapping[str, str], socket: Mapping[str, str]) -> Finding:
@@ -109,7 +97,7 @@ def _socket(unit: Mapping[str, str], socket: Mapping[str, str]) -> Iterator[Find
 
 
 def _runs(unit: Mapping[str, str]) -> bool:
-    return unit["ActiveState"] in {"active", "reloading"}
+    return unit.get("ActiveState") in {"active", "reloading"}
 
 
 def _ollama_finding(
@@ -139,3 +127,50 @@ def _restarts(unit: Mapping[str, str]) -> Iterator[Finding]:
     if n not in {"", "0"}:
         words = f"systemd restarted it {n} time{'' if n == '1' else 's'} since its start"
         yield warning(_TOPIC, words, "`journalctl -u specd -p warning` shows why")
+
+
+# --------------------------------------------------------------------------- specd.socket
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSocket:
+    """An active specd.socket.
+
+    addresses: in systemd's form: `127.0.0.1:11434`, `[::]:11434`, a path.
+    is_served: the daemon runs behind it; otherwise a connection would start it.
+    """
+
+    addresses: tuple[str, ...]
+    is_served: bool = True
+
+    @property
+    def hosts(self) -> tuple[HostAddress, ...]:
+        """Return the internet addresses."""
+        return tuple(found for text in self.addresses if (found := _host(text)) is not None)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Return all addresses as URLs; a path becomes `unix:` and the path."""
+        return tuple(_url(text) for text in self.addresses)
+
+
+def parse_held_socket(socket: Mapping[str, str], service: Mapping[str, str]) -> HeldSocket | None:
+    """Return the held socket, or None.  socket, service: properties of the units."""
+    if socket.get("ActiveState") != "active":
+        return None
+    lines = socket.get("Listen", "").splitlines()
+    stream = " (Stream)"
+    addresses = tuple(line.removesuffix(stream) for line in lines if line.endswith(stream))
+    return HeldSocket(addresses, is_served=_runs(service))
+
+
+def _host(text: str) -> HostAddress | None:
+    host, _, port = text.rpartition(":")
+    if text.startswith(("/", "@", "vsock:")) or not port.isdecimal():
+        return None
+    return HostAddress("http", host.strip("[]"), int(port))
+
+
+def _url(text: str) -> str:
+    """Return a URL with the bound host, e.g. 0.0.0.0."""
+    return f"http://{text}" if _host(text) is not None else f"unix:{text}"

@@ -3,6 +3,7 @@
 `python -m specd.engine --fd N`: an engine, with one end of a socketpair as fd N.
 `python -m specd.engine quantize ...`: see llama/quantizer.py.
 `python -m specd.engine devices`: see devices.py.
+`python -m specd.engine simulate`: see simulation.py.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ def _main() -> int:
 
         return quantizer.main(sys.argv[2:])
     if sys.argv[1:] == ["devices"]:
-        from specd.engine.llama.backends import is_cpu_only  # noqa: PLC0415 - as above
-
-        if is_cpu_only():  # answer fast, without the library: the daemon waits
-            sys.stdout.write("[]\n")
-            return 0
-        from specd.engine import devices  # noqa: PLC0415 - loads the library
+        from specd.engine import devices  # noqa: PLC0415 - as above
 
         return devices.main()
+    if sys.argv[1:] == ["simulate"]:
+        from specd.engine.llama import import_bindings_alone  # noqa: PLC0415 - as above
+
+        import_bindings_alone()
+        from specd.engine import simulation  # noqa: PLC0415 - loads the library
+
+        return simulation.main()
     from specd.engine.worker import main  # noqa: PLC0415 - as above
 
     parser = argparse.ArgumentParser(prog="specd.engine", description=__doc__)

@@ -49,10 +49,7 @@ def _wav(data: bytes) -> bytes:
 
 
 def _check_flac(data: bytes) -> None:
-    """Check rate and length in STREAMINFO, or raise InvalidRequest.
-
-    From byte 18 on: 20 bits of rate, 3 of channels, 5 of width, 36 of length.
-    """
+    # STREAMINFO, from byte 18 on: 20 bits of rate, 3 of channels, 5 of width, 36 of length.
     if len(data) < 26:
         raise _unreadable()
     facts = int.from_bytes(data[18:26])

@@ -57,37 +57,18 @@ class Backend(Protocol):
     as far as the kind of cache allows.
     """
 
-    @property
-    def n_vocab(self) -> int: ...
-
-    @property
-    def n_batch(self) -> int:
-        """Most rows of one pass."""
-        ...
-
-    @property
-    def can_shift(self) -> bool:
-        """Return whether tokens can be dropped from the middle of a slot's cache."""
-        ...
-
-    @property
-    def rewind_limit(self) -> int | None:
-        """Most tokens that a slot can rewind right after a pass with one row more; None: any.
-
-        It also limits the length of drafts.  Recurrent states have such a limit, most often 0:
-        without copies of a state nothing can be rewound.
-        """
-        ...
-
-    @property
-    def has_equal_splits(self) -> bool:
-        """Return whether llama.cpp splits a pass whose slots have different numbers of rows."""
-        ...
-
-    @property
-    def n_leaves(self) -> int:
-        """Most leaves of a slot in one pass; 0 if the cache supports none."""
-        ...
+    n_vocab: int
+    #: Most rows of one pass.
+    n_batch: int
+    #: Whether tokens can be dropped from the middle of a slot's cache.
+    can_shift: bool
+    #: Most tokens that a slot can rewind right after a pass with one row more; None: any.  It also
+    #: limits drafts.  Recurrent states have such a limit, 0 unless copies of a state are kept.
+    rewind_limit: int | None
+    #: Whether llama.cpp splits a pass whose slots have different numbers of rows.
+    has_equal_splits: bool
+    #: Most leaves of a slot in one pass; 0 if the cache supports none.
+    n_leaves: int
 
     def decode(self, batch: Batch) -> None:
         """Run one pass and wait for it.  Raises DecodeFailed."""
@@ -133,8 +114,7 @@ class Backend(Protocol):
 class Vocabulary(Protocol):
     """The vocabulary of a model: converts text to token ids and back."""
 
-    @property
-    def n_vocab(self) -> int: ...
+    n_vocab: int
 
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
         """Return the tokens of a text; control tokens in the text are recognised.

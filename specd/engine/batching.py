@@ -5,14 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specd.core import TokenId
+from specd.core import StopReason, TokenId, TokenLogprob
 from specd.engine.backend import Batch
 from specd.engine.sampler import Row
 from specd.engine.slot import Slot, common_prefix
-from specd.engine.step_result import StepResult
 
 #: Second guesses for drafted tokens, by index in the draft.
 Siblings = Mapping[int, TokenId]
+
+
+@dataclass(slots=True)
+class StepResult:
+    """The tokens that one pass added to an answer, and why it ended, if it did.
+
+    tokens: a token that ends the answer is the last.
+    logprobs: of the tokens whose text was emitted; text cut by a stop string has none.
+    error_message: why no further token was possible: the grammar allowed none, or
+    (is_model_broken) the model computed no finite logits.
+    """
+
+    tokens: list[TokenId] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    error_message: str = ""
+    is_model_broken: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the pass that were used; the last of them may have given no token."""
+        return len(self.tokens) + bool(self.error_message)
 
 
 @dataclass(slots=True)
@@ -42,9 +63,8 @@ class Group:
     def accepted_and_kept(self, result: StepResult) -> tuple[int, int]:
         """Return the accepted positions of the draft, and the rows that the cache keeps.
 
-        The pass evaluated [last, d1 … dk], which include every emitted token but the last.  So as
-        many rows are valid as tokens were emitted.  After an accepted sibling it is one row less,
-        since the cache keeps no leaf.
+        The rows [last, d1 … dk] include every emitted token but the last, so as many rows are valid
+        as tokens were emitted: one less after an accepted sibling, since the cache keeps no leaf.
         """
         n_accepted = common_prefix([*self.draft], result.tokens) if self.draft else 0
         by_sibling = result.n_rows > n_accepted + 1
@@ -86,13 +106,13 @@ class SharedPasses:
         prefilling: Sequence[Slot],
         siblings: Mapping[int, Siblings],
     ) -> Iterator[Pass]:
-        """Yield the passes of a step; the caller runs each before it takes the next."""
+        """Yield the passes of a step.  Run each before you take the next."""
         new_pass = build_pass(decoding, drafts, prefilling, self._n_batch, siblings)
         if len(new_pass.batch):
             yield new_pass
 
     def record_piece(self, slot: Slot) -> None:
-        """Record that the slot read one more piece of its prompt."""
+        """Note that the slot read one more piece of its prompt."""
 
     def reusable(self, slot: Slot, n: int) -> int:  # noqa: ARG002
         """Return how many of the slot's first n tokens may be taken from its cache."""

@@ -37,7 +37,6 @@ def calibrate(
 ) -> CostModel:
     """Measure for about budget_s seconds and return the costs.
 
-    The cost of widths that were not measured is interpolated, and learned in use.
     longest: longest draft in tokens.  Slot 0 is used and emptied.  Without a drafter, only plain
     passes are measured.
     """

@@ -8,24 +8,34 @@ the process, so the first line has the names without memory.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 
-import msgspec
+#: Backends without a GPU.  Each backend has its own library: libggml-cuda.so, libggml-vulkan.so.
+_WITHOUT_GPU = ("base", "cpu", "blas", "zendnn")
 
-from specd.core import BackendDevice
-from specd.engine.llama import devices
-from specd.ipc.parent_death import die_with_parent
+
+def is_cpu_only(folder: Path | None = None) -> bool:
+    """Return whether the build has only CPU backends; False also if that is unknown.
+
+    folder: the folder with the libraries; None: beside the bindings.
+    """
+    if folder is None:
+        bindings = find_spec("llama_cpp")
+        if bindings is None or bindings.origin is None:
+            return False
+        folder = Path(bindings.origin).parent / "lib"
+    backends = [
+        path.name.partition("ggml-")[2].partition(".")[0] for path in folder.glob("*ggml-*.*")
+    ]
+    return "base" in backends and all(name.startswith(_WITHOUT_GPU) for name in backends)
 
 
 def main() -> int:
-    die_with_parent()
-    gpus = devices.gpus()
-    _write_devices([devices.describe_device(gpu) for gpu in gpus])
-    if gpus:
-        _write_devices([devices.open_device(gpu) for gpu in gpus])
+    if is_cpu_only():  # answer fast, without the library: the daemon waits
+        sys.stdout.write("[]\n")
+        return 0
+    from specd.engine.llama import devices  # noqa: PLC0415 - loads the library
+
+    devices.print_gpus()
     return 0
-
-
-def _write_devices(gpus_found: Sequence[BackendDevice]) -> None:
-    sys.stdout.write(msgspec.json.encode(gpus_found).decode() + "\n")
-    sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
@@ -17,20 +17,12 @@ from specd.ipc.messages import Embedded, Finished, ToDaemon
 class Encoder(Protocol):
     """A model that turns texts into vectors, with no state between calls."""
 
-    @property
-    def n_ctx(self) -> int:
-        """Most tokens of one text."""
-        ...
-
-    @property
-    def n_shared(self) -> int:
-        """Most tokens of all texts together in one call with several texts."""
-        ...
-
-    @property
-    def n_texts(self) -> int:
-        """Most texts in one call."""
-        ...
+    #: Most tokens of one text.
+    n_ctx: int
+    #: Most tokens of all texts together in one call with several texts.
+    n_shared: int
+    #: Most texts in one call.
+    n_texts: int
 
     def encode(self, texts: Sequence[Sequence[TokenId]]) -> list[tuple[float, ...]]:
         """Return one vector per text, pooled and not normalised.  Raises DecodeFailed."""
@@ -38,8 +30,6 @@ class Encoder(Protocol):
 
 
 class Tokenizer(Protocol):
-    """The tokenizer of an embedding model."""
-
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
         """Return the tokens.  add_bos: add the vocabulary's special tokens around the text."""
         ...
@@ -47,10 +37,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpecialTokens:
-    """The special tokens that a vocabulary adds to a text.
-
-    n_special: their number.  n_closing: how many of them come after the text.
-    """
+    """Numbers of the special tokens that a vocabulary adds to a text, and of those after it."""
 
     n_special: int
     n_closing: int
@@ -66,8 +53,7 @@ class SpecialTokens:
     def fit(self, tokens: list[TokenId], n_ctx: int, *, truncate: bool) -> list[TokenId]:
         """Return the tokens cut to n_ctx, with the closing special tokens kept.
 
-        Raises ContextLengthExceeded if truncate is False and the text is too long, InvalidRequest
-        if no token of the text is left.
+        Raises InvalidRequest if nothing is left, or truncate is False and the text too long.
         """
         if not tokens:
             raise InvalidRequest("the input is empty and the model adds no special tokens")
@@ -80,17 +66,8 @@ class SpecialTokens:
         return tokens[: n_ctx - self.n_closing] + tokens[len(tokens) - self.n_closing :]
 
 
-@dataclass(frozen=True, slots=True)
-class _QueuedText:
-    request_id: int
-    tokens: list[TokenId]
-
-
 class Embedder:
-    """The queue of texts and the passes over them, first come, first served.
-
-    Each text ends in one Embedded or one Failed.
-    """
+    """The queue of texts, first come, first served; each ends in one Embedded or one Failed."""
 
     def __init__(
         self, encoder: Encoder, tokenizer: Tokenizer, emit: Callable[[ToDaemon], None]
@@ -99,7 +76,8 @@ class Embedder:
         self._tokenizer = tokenizer
         self._emit = emit
         self._special_tokens = SpecialTokens.of(tokenizer)
-        self._waiting: dict[int, _QueuedText] = {}  # by request id, oldest first
+        #: Tokens by request id, oldest first.
+        self._waiting: dict[int, list[TokenId]] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -117,13 +95,10 @@ class Embedder:
             prompt_tokens.check_size([text])
             tokens = self._tokenizer.tokenize(text, add_bos=True)
             tokens = self._special_tokens.fit(tokens, max(n_most, 0), truncate=truncate)
-        except ContextLengthExceeded as error:
-            kind = FailureKind.CONTEXT_LENGTH
-            self._fail(request_id, kind, str(error), error.n_prompt, error.n_ctx)
         except InvalidRequest as error:
-            self._fail(request_id, FailureKind.INVALID, str(error))
+            self._emit(Finished(request_id, prompt_tokens.failed(error)))
         else:
-            self._waiting[request_id] = _QueuedText(request_id, tokens)
+            self._waiting[request_id] = tokens
 
     def cancel(self, request_id: int) -> None:
         """Drop a text without a further message."""
@@ -137,43 +112,36 @@ class Embedder:
 
     def step(self) -> bool:
         """Run one pass over the oldest texts that fit together; return whether there were any."""
-        group = self._next_group()
+        group = self._take_group()
         if not group:
             return False
         try:
             self._encode(group)
         except DecodeFailed:
             # One text, or all together, may be too much: try each alone.
-            for waiting in group:
-                self._encode_alone(waiting)
+            for request_id, tokens in group.items():
+                try:
+                    self._encode({request_id: tokens})
+                except DecodeFailed as error:
+                    self._fail(request_id, FailureKind.ENGINE, str(error))
         return True
 
-    def _next_group(self) -> list[_QueuedText]:
-        group: list[_QueuedText] = []
+    def _take_group(self) -> dict[int, list[TokenId]]:
+        group: dict[int, list[TokenId]] = {}
         n_tokens = 0
-        for waiting in islice(self._waiting.values(), self._encoder.n_texts):
-            n_tokens += len(waiting.tokens)
+        for request_id, tokens in islice(self._waiting.items(), self._encoder.n_texts):
+            n_tokens += len(tokens)
             if group and n_tokens > self._encoder.n_shared:
                 break
-            group.append(waiting)
-        for waiting in group:
-            del self._waiting[waiting.request_id]
+            group[request_id] = tokens
+        for request_id in group:
+            del self._waiting[request_id]
         return group
 
-    def _encode(self, group: Sequence[_QueuedText]) -> None:
-        vectors = self._encoder.encode([waiting.tokens for waiting in group])
-        for waiting, vector in zip(group, vectors, strict=True):
-            embedding = Embedding(vector=vector, n_tokens=len(waiting.tokens))
-            self._emit(Embedded(waiting.request_id, embedding))
+    def _encode(self, group: Mapping[int, list[TokenId]]) -> None:
+        vectors = self._encoder.encode([*group.values()])
+        for (request_id, tokens), vector in zip(group.items(), vectors, strict=True):
+            self._emit(Embedded(request_id, Embedding(vector=vector, n_tokens=len(tokens))))
 
-    def _encode_alone(self, waiting: _QueuedText) -> None:
-        try:
-            self._encode([waiting])
-        except DecodeFailed as error:
-            self._fail(waiting.request_id, FailureKind.ENGINE, str(error))
-
-    def _fail(
-        self, request_id: int, kind: FailureKind, message: str, n_prompt: int = 0, n_ctx: int = 0
-    ) -> None:
-        failed = Failed(kind=kind, message=message, n_prompt=n_prompt, n_ctx=n_ctx)
-        self._emit(Finished(request_id, failed))
+    def _fail(self, request_id: int, kind: FailureKind, message: str) -> None:
+        self._emit(Finished(request_id, Failed(kind=kind, message=message)))

@@ -32,10 +32,7 @@ class ExactPasses:
 
     @classmethod
     def of(cls, findings: Findings | None, longest: int, n_batch: int) -> ExactPasses:
-        """Return the restrictions that findings demand.
-
-        findings: those for a cache per slot; None if the check failed.
-        """
+        """Return what findings for a cache per slot demand; None: the check failed."""
         if findings is None:
             return cls(drafts=False, n_shared=0, n_chunk=n_batch, can_reuse_all=False)
         drafts = findings.n_invariant > longest
@@ -56,10 +53,8 @@ class ExactPasses:
         prefilling: Sequence[Slot],
         siblings: Mapping[int, Siblings],
     ) -> Iterator[Pass]:
-        """Yield the passes of a step: those of all decoding slots, then one piece of one prompt.
-
-        siblings: always empty, since slots with caches of their own support none.
-        """
+        """Yield the passes of a step: those of all decoding slots, then one piece of one prompt."""
+        # Slots with caches of their own support no siblings.
         assert not any(siblings.values())
         for slots in self._grouped_by_rows(decoding, drafts):
             yield batching.build_pass(slots, drafts, (), 0)
@@ -89,11 +84,8 @@ class ExactPasses:
         return max(end, slot.n_past + 1)
 
     def record_piece(self, slot: Slot) -> None:
-        """Record that the slot read one more piece of its prompt.
-
-        After a context shift, pieces begin elsewhere than in other prompts, so they are not
-        recorded.
-        """
+        """Record that the slot read one more piece of its prompt."""
+        # After a context shift, pieces begin elsewhere than in other prompts.
         if slot.counters.n_generated == 0 and slot.n_past == self._boundary(slot, slot.n_past):
             slot.n_repeatable = slot.n_past
 

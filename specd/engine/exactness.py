@@ -40,11 +40,8 @@ class Probe(Protocol):
     All methods that run passes raise DecodeFailed.
     """
 
-    @property
-    def n_vocab(self) -> int: ...
-
-    @property
-    def n_leaves(self) -> int: ...
+    n_vocab: int
+    n_leaves: int
 
     def decode(self, batch: Batch) -> None:
         """Run one pass."""

@@ -21,21 +21,21 @@ from specd.core import (
 )
 from specd.engine import batching
 from specd.engine.backend import Backend, DecodeFailed, Vocabulary
-from specd.engine.batching import SharedPasses
-from specd.engine.control_tokens import visible_bytes
+from specd.engine.batching import SharedPasses, StepResult
+from specd.engine.detokenizer import visible_bytes
 from specd.engine.exact_passes import ExactPasses
 from specd.engine.grammar.state import NoAllowedToken
-from specd.engine.media_cache import MediaCache
+from specd.engine.media import MediaCache
 from specd.engine.prefill import EncodingFailed, Prefill
+from specd.engine.prompt_tokens import failed
 from specd.engine.request_queue import RequestQueue
 from specd.engine.sampler import NonFiniteLogits, Row, logprobs
 from specd.engine.slot import Slot, SlotState, best_slot
 from specd.engine.speculation import DrafterFacts, Speculation
 from specd.engine.speculative.controller import Controller
-from specd.engine.speculative.drafter import Drafter
+from specd.engine.speculative.draft_model import DraftModel
 from specd.engine.speculative.verifier import verify
-from specd.engine.step_result import StepResult
-from specd.errors import ContextLengthExceeded, InvalidRequest, WorkerDied
+from specd.errors import InvalidRequest, WorkerDied
 from specd.ipc.messages import Finished, Started, ToDaemon, Tokens
 
 
@@ -52,7 +52,7 @@ class Loop:
         flush: Callable[[], None] = lambda: None,
         n_ctx: int,
         n_slots: int,
-        drafter: Drafter | None = None,
+        drafter: DraftModel | None = None,
         drafter_facts: DrafterFacts | None = None,
         media: MediaCache | None = None,
         exact: ExactPasses | None = None,
@@ -65,13 +65,13 @@ class Loop:
         media: None if the model has no projector.  exact: None: one pass for all slots.
         """
         self.slots = [Slot(i) for i in range(n_slots)]
-        self._target = target
-        self._vocabulary = vocabulary
+        self.target = target
+        self.vocabulary = vocabulary
         self._emit = emit
         self._flush = flush
         self._passes = exact or SharedPasses(target.n_batch)
         self.prefill = Prefill(target, vocabulary, media, n_ctx)
-        self._speculation = Speculation(
+        self.speculation = Speculation(
             controller,
             drafter,
             drafter_facts or DrafterFacts(),
@@ -82,34 +82,34 @@ class Loop:
             n_leaves=target.n_leaves,
         )
         self._clock_ns = clock_ns
-        self._queue = RequestQueue(vocabulary)
+        self.queue = RequestQueue(vocabulary)
         self._n_admitted = 0
 
     # ------------------------------------------------------------------ between steps
 
     @property
     def is_busy(self) -> bool:
-        return len(self._queue) > 0 or any(s.state is not SlotState.IDLE for s in self.slots)
+        return len(self.queue) > 0 or any(s.state is not SlotState.IDLE for s in self.slots)
 
     def submit(self, request_id: int, request: EngineRequest) -> None:
         """Queue a request for the next free slot; answer an invalid one at once."""
         try:
             prompt = self.prefill.prompt(request)
         except InvalidRequest as error:
-            self._refuse(request_id, error)
+            self._emit(Finished(request_id, failed(error)))
         else:
-            self._queue.append(request_id, request, prompt)
+            self.queue.append(request_id, request, prompt)
 
     def cancel(self, request_id: int) -> None:
         """Drop a request without a further message."""
-        self._queue.remove(request_id)
+        self.queue.remove(request_id)
         for slot in self.slots:
             if slot.state is not SlotState.IDLE and slot.request_id == request_id:
                 self._release(slot)
 
     def fail_all(self, kind: FailureKind, message: str) -> None:
         """End every request with the same failure."""
-        for waiting in self._queue.remove_all():
+        for waiting in self.queue.remove_all():
             self._fail(waiting.request_id, kind, message)
         for slot in self.slots:
             if slot.state is not SlotState.IDLE:
@@ -126,29 +126,33 @@ class Loop:
         try:
             if self._run_passes() | (self.prefill.has_media and self._run_media_pass()):
                 return True
-            self._queue.wait_for_inputs(self.prefill.encoding(self.slots))
+            self.queue.wait_for_inputs(self.prefill.encoding(self.slots))
         except DecodeFailed as error:
-            self._fail_all_slots(str(error))
+            # The cache of every slot in the failed pass is undefined; idle slots are in no pass.
+            for slot in self.slots:
+                if slot.state is not SlotState.IDLE:
+                    self._fail_slot(slot, FailureKind.ENGINE, str(error))
+                    self.rewind(slot, 0)
         return False
 
     def _run_passes(self) -> bool:
         began_ns, decoding = self._clock_ns(), self._decoding()
         prefilling = [slot for slot in self.slots if slot.state is SlotState.PREFILL]
-        drafts = self._speculation.draft(decoding, self._target.n_batch)
-        draft_ns, has_run = self._speculation.draft_ns, False
-        siblings = self._speculation.siblings
+        drafts = self.speculation.draft(decoding, self.target.n_batch)
+        draft_ns, has_run = self.speculation.draft_ns, False
+        siblings = self.speculation.siblings
         for step_pass in self._passes.passes(decoding, drafts, prefilling, siblings):
             self._run_pass(step_pass, began_ns, draft_ns)
             began_ns, draft_ns, has_run = self._clock_ns(), 0, True
         return has_run
 
     def _run_pass(self, step_pass: batching.Pass, began_ns: int, draft_ns: int) -> None:
-        """Run one pass and handle its results.  draft_ns: of drafting, since began_ns."""
+        """Run one pass and handle its results.  draft_ns: nanoseconds of drafting before it."""
         self._flush()
-        step_pass.drafted = self._speculation.draft_ns > 0
+        step_pass.drafted = self.speculation.draft_ns > 0
         decode_ns = self._clock_ns()
-        self._target.decode(step_pass.batch)
-        native_ns = self._clock_ns() - decode_ns + self._speculation.draft_native_ns
+        self.target.decode(step_pass.batch)
+        native_ns = self._clock_ns() - decode_ns + self.speculation.draft_native_ns
         # Count before any answer ends, so that its usage includes its last pass.
         for group in step_pass.groups:
             group.slot.counters.native_ns += native_ns
@@ -166,39 +170,38 @@ class Loop:
         except EncodingFailed as error:
             self._fail_slot(error.slot, FailureKind.ENGINE, str(error))
             return True
-        if chunk is None:
-            return False
-        self._advance(chunk)
-        return True
+        if chunk is not None:
+            self._advance(chunk)
+        return chunk is not None
 
     def _admit(self) -> None:
         """Assign waiting requests to idle slots, in the queue's order."""
-        while self._queue and (waiting := self._queue.first_ready()) is not None:
+        while self.queue and (waiting := self.queue.first_ready()) is not None:
             try:
                 prompt, grammar = waiting.inputs()
             except (InvalidRequest, WorkerDied) as error:
-                self._queue.remove(waiting.request_id)
-                self._refuse(waiting.request_id, error)
+                self.queue.remove(waiting.request_id)
+                self._emit(Finished(waiting.request_id, failed(error)))
                 continue
             chosen = best_slot(self.slots, prompt.tokens, self._reusable)
             if chosen is None:
                 return
-            self._queue.remove(waiting.request_id)
+            self.queue.remove(waiting.request_id)
             slot, n_cached = chosen
             if n_cached < slot.n_past:
-                n_cached = self._rewind(slot, n_cached)
+                n_cached = self.rewind(slot, n_cached)
             self._n_admitted += 1
             slot.last_used = self._n_admitted
             slot.begin(waiting.request_id, waiting.request, prompt, n_cached, grammar)
-            slot.visible_bytes = visible_bytes(waiting.request.visible, self._vocabulary)
+            slot.visible_bytes = visible_bytes(waiting.request.visible, self.vocabulary)
             slot.n_ctx = self.prefill.n_ctx(waiting.request)
             slot.counters.started_ns = self._clock_ns()
-            self._speculation.open(slot)
+            self.speculation.open(slot)
             self.prefill.begin(slot)
             self._emit(Started(slot.request_id, slot.counters.n_prompt, n_cached))
 
     def _reusable(self, slot_id: int, n_past: int) -> int:
-        return self._target.reusable(slot_id, self._passes.reusable(self.slots[slot_id], n_past))
+        return self.target.reusable(slot_id, self._passes.reusable(self.slots[slot_id], n_past))
 
     def _decoding(self) -> list[Slot]:
         """Return the decoding slots; shift those that are full, or end their answer.
@@ -225,14 +228,14 @@ class Loop:
             return False
         n_keep = min(self.prefill.n_keep(slot.request), slot.n_past - 2)
         n_discard = (slot.n_past - n_keep) // 2
-        self._speculation.shift(slot, n_keep, n_discard)
+        self.speculation.shift(slot, n_keep, n_discard)
         del slot.tokens[n_keep : n_keep + n_discard]
         slot.n_repeatable = min(slot.n_repeatable, n_keep)
-        if self._target.can_shift:
-            self._target.shift(slot.id, n_keep, n_discard)
+        if self.target.can_shift:
+            self.target.shift(slot.id, n_keep, n_discard)
             slot.n_past -= n_discard
         else:
-            slot.n_past = self._target.rewind(slot.id, n_keep)
+            slot.n_past = self.target.rewind(slot.id, n_keep)
             slot.state = SlotState.PREFILL
         return True
 
@@ -242,16 +245,16 @@ class Loop:
         """Commit the tokens that the target accepts or adds, and rewind the caches to them."""
         slot = group.slot
         assert slot.sampler is not None
-        rows, sibling_rows = group.rows(self._target.row)
+        rows, sibling_rows = group.rows(self.target.row)
         at = slot.counters.n_generated
         verified = verify(group.draft, rows, slot.sampler, slot.tokens, at, sibling_rows)
         result = self._commit(slot, verified)
         n_kept, n_held = group.accepted_and_kept(result)
         slot.n_past += n_held
         slot.counters.n_steps += 1
-        if n_held < group.n_main_rows and self._target.rewind(slot.id, slot.n_past) != slot.n_past:
+        if n_held < group.n_main_rows and self.target.rewind(slot.id, slot.n_past) != slot.n_past:
             raise DecodeFailed(f"the cache of slot {slot.id} could not remove its draft")
-        self._speculation.judge(slot, result.tokens, n_kept)
+        self.speculation.judge(slot, result.tokens, n_kept)
         self._end_answer(slot, result)
 
     def _advance(self, chunk: batching.Chunk) -> None:
@@ -268,7 +271,7 @@ class Loop:
             # The request wants no tokens, only the prompt read.
             self._finish(slot, StopReason.LENGTH)
             return
-        row = self._target.row(chunk.last_row)
+        row = self.target.row(chunk.last_row)
         verified = verify((), [row], slot.sampler, slot.tokens, slot.counters.n_generated)
         self._end_answer(slot, self._commit(slot, verified))
 
@@ -292,7 +295,7 @@ class Loop:
         assert slot.request is not None
         result.tokens.append(token)
         slot.counters.n_generated += 1
-        if self._vocabulary.is_eog(token):
+        if self.vocabulary.is_eog(token):
             result.stop_reason = StopReason.STOP
             return ""
         slot.tokens.append(token)
@@ -316,12 +319,12 @@ class Loop:
             self._emit(Tokens(slot.request_id, token))
 
     def _record_costs(self, step_pass: batching.Pass, step_ns: int, draft_ns: int) -> None:
-        """Report the cost of a pass without prompt to the controller: step_ns less draft_ns."""
+        """Tell the controller what a pass without prompt cost: step_ns less draft_ns."""
         n_slots = len(step_pass.groups)
         if step_pass.chunks or not n_slots:
             return
         seconds = (step_ns - draft_ns) * 1e-9
-        plain_s = self._speculation.observe_pass(len(step_pass.batch), n_slots, seconds)
+        plain_s = self.speculation.observe_pass(len(step_pass.batch), n_slots, seconds)
         if len(step_pass.batch) == n_slots and not step_pass.drafted:
             # This was a plain pass, so its measured time replaces the estimate.
             plain_s = step_ns * 1e-9
@@ -329,7 +332,7 @@ class Loop:
         for group in step_pass.groups:
             group.slot.counters.step_s += step_s
             group.slot.counters.plain_s += plain_s
-            self._speculation.measure(group.slot, step_s, plain_s)
+            self.speculation.measure(group.slot, step_s, plain_s)
 
     # ------------------------------------------------------------------ ends
 
@@ -337,7 +340,7 @@ class Loop:
         """End the answer if the last pass ended it or failed."""
         if result.is_model_broken:
             self._fail_slot(slot, FailureKind.ENGINE, result.error_message)
-            self._rewind(slot, 0)  # the cache may hold NaN or infinity as well
+            self.rewind(slot, 0)  # the cache may hold NaN or infinity as well
         elif result.error_message:
             self._fail_slot(slot, FailureKind.INVALID, result.error_message)
         elif result.stop_reason is not None:
@@ -351,50 +354,31 @@ class Loop:
         done = Done(
             reason=reason,
             usage=slot.counters.usage(self._clock_ns()),
-            speculation=self._speculation.stats(slot),
+            speculation=self.speculation.stats(slot),
             context=tuple(slot.text_tokens) if slot.request.want_context else (),
         )
         self._emit(Finished(slot.request_id, done))
         self._release(slot)
 
     def _release(self, slot: Slot) -> None:
-        self._speculation.close(slot)
+        self.speculation.close(slot)
         self.prefill.cancel_encoding(slot)
         slot.release()
         # A slot released while it reads again after a shift has a drafter that is ahead of it.
-        self._speculation.rewind(slot, slot.n_past)
+        self.speculation.rewind(slot, slot.n_past)
 
-    def _fail_all_slots(self, message: str) -> None:
-        """End all running requests and empty their slots, whose caches a failed pass damaged."""
-        for slot in self.slots:
-            if slot.state is SlotState.IDLE:
-                continue
-            self._fail_slot(slot, FailureKind.ENGINE, message)
-            self._rewind(slot, 0)
-
-    def _rewind(self, slot: Slot, n_past: int) -> int:
+    def rewind(self, slot: Slot, n_past: int) -> int:
         """Cut the slot's caches to n_past tokens, or as far as they can be cut."""
-        n_remaining = self._target.rewind(slot.id, n_past)
-        self._speculation.rewind(slot, n_remaining)
+        n_remaining = self.target.rewind(slot.id, n_past)
+        self.speculation.rewind(slot, n_remaining)
         slot.n_past = n_remaining
         slot.n_repeatable = min(slot.n_repeatable, n_remaining)
         del slot.tokens[n_remaining:]
         return n_remaining
 
-    def _refuse(self, request_id: int, error: InvalidRequest | WorkerDied) -> None:
-        if isinstance(error, WorkerDied):
-            return self._fail(request_id, FailureKind.ENGINE, str(error))
-        if not isinstance(error, ContextLengthExceeded):
-            return self._fail(request_id, FailureKind.INVALID, str(error))
-        sizes = error.n_prompt, error.n_ctx
-        return self._fail(request_id, FailureKind.CONTEXT_LENGTH, str(error), *sizes)
-
     def _fail_slot(self, slot: Slot, kind: FailureKind, message: str) -> None:
         self._fail(slot.request_id, kind, message)
         self._release(slot)
 
-    def _fail(
-        self, request_id: int, kind: FailureKind, message: str, n_prompt: int = 0, n_ctx: int = 0
-    ) -> None:
-        failed = Failed(kind=kind, message=message, n_prompt=n_prompt, n_ctx=n_ctx)
-        self._emit(Finished(request_id, failed))
+    def _fail(self, request_id: int, kind: FailureKind, message: str) -> None:
+        self._emit(Finished(request_id, Failed(kind=kind, message=message)))

@@ -40,10 +40,8 @@ def gumbel(key: int, token: int) -> float:
 
 
 def uniform(seed: int, position: int, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return independent uniforms on the open interval (0, 1), one per token id.
-
-    It works in place, since each numpy call is slow between two passes, when CPU caches are cold.
-    """
+    """Return independent uniforms on the open interval (0, 1), one per token id."""
+    # In place, since each numpy call is slow between two passes, when CPU caches are cold.
     bits = tokens.view(np.uint64) * _STEP
     bits += np.uint64((stream_key(seed, position) + _GOLDEN) & _MASK)
     # The finaliser of SplitMix64 (Steele, Lea, Flood: OOPSLA 2014), element by element, without its

@@ -7,28 +7,16 @@ own, one slot at a time, as soon as they are encoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
-from typing import NoReturn
 
-from specd.core import EngineRequest, Image, TokenId
+from specd.core import EngineRequest, Image
 from specd.engine import prompt_tokens
 from specd.engine.backend import Backend, Vocabulary
 from specd.engine.batching import Chunk
-from specd.engine.media import Media, Part, Prompt
-from specd.engine.media_cache import MediaCache
+from specd.engine.media import Media, MediaCache, Part, Prompt
 from specd.engine.slot import Slot, SlotState
 from specd.errors import InvalidRequest
-
-#: Longest text in characters that is tokenized between two steps.  Threads tokenize longer ones,
-#: since all other answers would wait: a million letters take a second and more.  So do 2,000
-#: control tokens, because some pre-tokenizers compile their regex for each text between them.
-MAX_AT_ONCE = 2**12
-_N_THREADS = 2
-
-
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_N_THREADS, thread_name_prefix="tokenizer")
 
 
 class EncodingFailed(Exception):
@@ -48,19 +36,17 @@ class Prefill:
     def __init__(
         self, target: Backend, vocabulary: Vocabulary, cache: MediaCache | None, n_ctx: int
     ) -> None:
-        self._target = target
+        self.target = target
         self._vocabulary = vocabulary
         self._cache = cache
         self._n_ctx = n_ctx
-        self._threads = _threads()
+        self._threads = prompt_tokens.tokenizer_threads()
 
     @property
     def has_media(self) -> bool:
-        """Whether the model accepts images."""
         return self._cache is not None
 
     def n_ctx(self, request: EngineRequest) -> int:
-        """Return the context of a request in tokens."""
         return prompt_tokens.n_ctx_of(request, self._n_ctx)
 
     def prompt(self, request: EngineRequest) -> Prompt | Future[Prompt]:
@@ -71,9 +57,10 @@ class Prefill:
         n_characters = prompt_tokens.check_size(request.prompt)
         n_images = sum(isinstance(piece, Image) for piece in request.prompt)
         if self._cache is None or n_images == 0:
-            if n_characters > MAX_AT_ONCE:
-                return self._threads.submit(self._build_fitted_prompt, request, _refuse_images)
-            return self._build_fitted_prompt(request, _refuse_images)
+            refuse = prompt_tokens.refuse_images
+            if n_characters > prompt_tokens.MAX_AT_ONCE:
+                return self._threads.submit(self._build_fitted_prompt, request, refuse)
+            return self._build_fitted_prompt(request, refuse)
         most = self._cache.max_files
         if most is not None and n_images > most:
             raise InvalidRequest(f"this model accepts at most {most} image in one prompt")
@@ -83,10 +70,8 @@ class Prefill:
 
     def n_keep(self, request: EngineRequest) -> int:
         """Return how many first tokens of a request's prompt no context shift drops."""
-        begins_with_bos = self._vocabulary.begins_with_bos()
-        return prompt_tokens.n_keep_of(
-            request, self.n_ctx(request), begins_with_bos=begins_with_bos
-        )
+        has_bos = self._vocabulary.begins_with_bos()
+        return prompt_tokens.n_keep_of(request, self.n_ctx(request), begins_with_bos=has_bos)
 
     def begin(self, slot: Slot) -> None:
         """Start encoding the images that the slot's cache lacks."""
@@ -115,9 +100,9 @@ class Prefill:
                 media.encoding = None
                 raise EncodingFailed(slot, str(error))
             begin = slot.n_past - first
-            n = min(media.n_tokens - begin, self._target.n_batch)
+            n = min(media.n_tokens - begin, self.target.n_batch)
             ends = slot.n_past + n == len(slot.tokens)
-            self._target.decode_media(slot.id, slot.n_past, media, begin, n, wants_logits=ends)
+            self.target.decode_media(slot.id, slot.n_past, media, begin, n, wants_logits=ends)
             return Chunk(slot, n, n - 1 if ends else -1)
         return None
 
@@ -145,79 +130,3 @@ def _slots_before_media(slots: Iterable[Slot]) -> Iterator[tuple[Slot, int, Medi
             first, media = ahead
             if first <= slot.n_past:
                 yield slot, first, media
-
-
-def _refuse_images(_: bytes) -> NoReturn:
-    raise InvalidRequest("this model has no projector: it cannot be shown images")
-
-
-class PieceTokenizer:
-    """A tokenizer of prompts that are counted, not run.  cache: None without a projector."""
-
-    def __init__(self, vocabulary: Vocabulary, cache: MediaCache | None = None) -> None:
-        self._vocabulary = vocabulary
-        self._cache = cache
-        self._threads = _threads()
-
-    def tokenize(
-        self,
-        pieces: Sequence[str | Image],
-        on_result: Callable[[list[TokenId] | InvalidRequest], None],
-        *,
-        add_bos: bool,
-    ) -> Future[None] | None:
-        """Call on_result with the tokens or the error, possibly from another thread.
-
-        Return the future of the work, None if it is done.  If it is cancelled before it begins,
-        on_result is not called.
-        """
-        parts: Callable[[bytes], Sequence[Part]] = _refuse_images
-        if self._cache is not None:
-            parts = self._cache.parts
-
-        def work() -> None:
-            try:
-                prompt = prompt_tokens.prompt(pieces, self._vocabulary, parts, add_bos=add_bos)
-            except prompt_tokens.EmptyPrompt:
-                on_result([])
-            except InvalidRequest as error:
-                on_result(error)
-            except Exception as error:
-                # Boundary: whatever went wrong, the caller needs an answer.
-                on_result(InvalidRequest(f"the prompt cannot be counted: {error}"))
-                raise
-            else:
-                on_result(prompt.tokens)
-
-        try:
-            n_characters = prompt_tokens.check_size(pieces)
-        except InvalidRequest as error:
-            on_result(error)
-            return None
-        if self._cache is not None and any(isinstance(piece, Image) for piece in pieces):
-            return self._cache.submit(work)
-        if n_characters > MAX_AT_ONCE:
-            return self._threads.submit(work)
-        work()
-        return None
-
-    def detokenize(
-        self, tokens: Sequence[TokenId], on_result: Callable[[str | InvalidRequest], None]
-    ) -> Future[None] | None:
-        """Call on_result with the text of the tokens or the error, as `tokenize` does."""
-
-        def work() -> None:
-            try:
-                text: str | InvalidRequest = prompt_tokens.text_of(tokens, self._vocabulary)
-            except InvalidRequest as error:
-                text = error
-            except Exception as error:
-                # Boundary: whatever went wrong, the caller needs an answer.
-                on_result(InvalidRequest(f"the tokens cannot be detokenized: {error}"))
-                raise
-            on_result(text)
-
-        if len(tokens) > MAX_AT_ONCE:
-            return self._threads.submit(work)
-        work()
-        return None

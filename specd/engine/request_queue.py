@@ -71,7 +71,7 @@ class RequestQueue:
     """The queue of one loop; only the loop's thread uses it.  Another thread compiles grammars."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._compiler = GrammarCompiler(vocabulary)
+        self.compiler = GrammarCompiler(vocabulary)
         self._waiting: dict[int, QueuedRequest] = {}  # by request id, oldest first
 
     def __len__(self) -> int:
@@ -81,10 +81,12 @@ class RequestQueue:
         self, request_id: int, request: EngineRequest, prompt: Prompt | Future[Prompt]
     ) -> None:
         if isinstance(prompt, Prompt):
-            prompt = _completed(prompt)
+            finished: Future[Prompt] = Future()
+            finished.set_result(prompt)
+            prompt = finished
         grammar = None
         if request.grammar is not None:
-            grammar = self._compiler.submit(request.grammar)
+            grammar = self.compiler.submit(request.grammar)
         self._waiting[request_id] = QueuedRequest(request_id, request, prompt, grammar)
 
     def first_ready(self) -> QueuedRequest | None:
@@ -112,9 +114,3 @@ class RequestQueue:
         pending += encoding
         if pending:
             wait(pending, _MAX_WAIT_S, return_when=FIRST_COMPLETED)
-
-
-def _completed(prompt: Prompt) -> Future[Prompt]:
-    future: Future[Prompt] = Future()
-    future.set_result(prompt)
-    return future

@@ -48,14 +48,11 @@ class NonFiniteLogits(Exception):
 
 
 class Choice(NamedTuple):
-    """A sampled token.
-
-    margin: best score minus second best, which predicts acceptance; CERTAIN for the only candidate.
-    second: the token with the second-best score; NO_TOKEN if there is none.
-    """
+    """A sampled token.  margin: best score minus second best, which predicts acceptance."""
 
     token: TokenId
     margin: float
+    #: The token with the second-best score.
     second: TokenId = NO_TOKEN
 
 
@@ -68,10 +65,7 @@ class Sampler(Protocol):
         ...
 
     def token(self, row: Row, history: Sequence[TokenId], position: int) -> TokenId:
-        """Return the target's token at a position.
-
-        Raises NoAllowedToken if the grammar allows none, NonFiniteLogits if the row is unusable.
-        """
+        """Return the target's token at a position.  Raises NoAllowedToken, NonFiniteLogits."""
         ...
 
     def sample(self, row: Row, history: Sequence[TokenId], position: int) -> Choice:
@@ -131,8 +125,7 @@ class CoupledSampler:
 def _draw_of_few(row: Row, params: SamplingParams, position: int) -> Choice:
     """Sample with top_k, top_p and min_p in plain floats, as most requests do.
 
-    Between two passes the CPU caches are cold and an array call takes microseconds.  A dozen
-    candidates are cheaper one by one.
+    An array call between two passes takes microseconds, since the CPU caches are cold.
     """
     ids, logits = (found.tolist() for found in top_k(row, params.top_k))
     if not ids:  # nothing is larger than NaN
@@ -196,10 +189,7 @@ def has_penalties(params: SamplingParams) -> bool:
 
 
 def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Row:
-    """Return the row with penalties for repeated tokens: repeat, presence and frequency.
-
-    They count the last `repeat_last_n` tokens (−1: all).
-    """
+    """Return the row with penalties on the last `repeat_last_n` tokens (−1: all)."""
     if not history or not has_penalties(params):
         return row
     recent = history[-params.repeat_last_n :] if params.repeat_last_n > 0 else history
@@ -312,8 +302,7 @@ def _typical(logits: Floats, typical_p: float) -> Ids:
 def logprobs(row: Row, token: TokenId, n_top: int, piece: Piece) -> TokenLogprob:
     """Return the natural-log probabilities of the token and of the n_top best.
 
-    They come from the row before penalties, filters, temperature and grammar, as in Ollama.  So a
-    token that a grammar forced has the low probability that the model gave it.
+    They come from the row before penalties, filters, temperature and grammar, as in Ollama.
     """
     wide = row.astype(np.float64)
     peak = wide.max()

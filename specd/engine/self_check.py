@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 
 from specd.core import Enforced, EngineSpec, Exactness, NoPair
 from specd.engine.backend import DecodeFailed
@@ -23,7 +24,6 @@ from specd.engine.exactness import (
     Findings,
     measure,
 )
-from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
 from specd.engine.llama.probe import ProbeContext, ProbeTimeout
 from specd.errors import LoadFailed
@@ -51,14 +51,12 @@ class SelfCheckResult:
     can_take_leaves: bool = False
 
 
-def check(
-    model: LlamaModel, spec: EngineSpec, native_log: NativeLog, *, longest: int
-) -> SelfCheckResult:
+def check(model: LlamaModel, spec: EngineSpec, *, longest: int) -> SelfCheckResult:
     """Compare rows for this build, model, cache type and flash attention, and return the result.
 
     longest: longest draft in tokens.
     """
-    findings = _measure(model, spec, native_log, longest, cache_per_slot=False)
+    findings = _measure(model, spec, longest, cache_per_slot=False)
     exactness, can_take_leaves = None, not spec.exact
     if findings is not None:
         exactness = findings.exactness(longest, spec.n_slots, spec.n_batch)
@@ -70,24 +68,16 @@ def check(
     if not spec.exact or is_exact_already:
         return SelfCheckResult(exactness, can_take_leaves=can_take_leaves)
     if spec.n_slots > 1 and findings is not None:
-        per_slot_findings = _measure(model, spec, native_log, longest, cache_per_slot=True)
-        findings = _combine_findings(findings, per_slot_findings)
+        shared, findings = findings, _measure(model, spec, longest, cache_per_slot=True)
+        if findings is not None:
+            # The depth was measured with a shared cache.
+            n_invariant = min(shared.n_invariant, findings.n_invariant)
+            findings = replace(findings, n_invariant=n_invariant, depth=shared.depth)
     passes = ExactPasses.of(findings, longest, spec.n_batch)
     enforced = tuple(_list_restrictions(spec, passes))
     log.info("SPECD_EXACT restricts %s: %s", spec.weights, ", ".join(enforced))
     exactness = Exactness(speculation=True, parallel=True, prompt_cache=True, enforced=enforced)
     return SelfCheckResult(exactness, passes)
-
-
-def _combine_findings(shared: Findings, per_slot_findings: Findings | None) -> Findings | None:
-    """Return the findings for a cache per slot; their depth was measured with a shared cache."""
-    if per_slot_findings is None:
-        return None
-    return Findings(
-        n_invariant=min(shared.n_invariant, per_slot_findings.n_invariant),
-        parallel=per_slot_findings.parallel,
-        depth=shared.depth,
-    )
 
 
 def _list_restrictions(spec: EngineSpec, passes: ExactPasses) -> list[str]:
@@ -107,21 +97,14 @@ def _list_restrictions(spec: EngineSpec, passes: ExactPasses) -> list[str]:
 
 def _describe(exactness: Exactness) -> str:
     kinds = ("speculation", "parallel", "prompt_cache")
-    exact_kinds = [kind for kind in kinds if getattr(exactness, kind)]
-    return (
-        f"do not depend on {', '.join(exact_kinds)}"
-        if exact_kinds
-        else "depend on what else is in the pass"
-    )
+    exact_kinds = ", ".join(kind for kind in kinds if getattr(exactness, kind))
+    if not exact_kinds:
+        return "depend on what else is in the pass"
+    return f"do not depend on {exact_kinds}"
 
 
 def _measure(
-    model: LlamaModel,
-    spec: EngineSpec,
-    native_log: NativeLog,
-    longest: int,
-    *,
-    cache_per_slot: bool,
+    model: LlamaModel, spec: EngineSpec, longest: int, *, cache_per_slot: bool
 ) -> Findings | None:
     """Return the findings; None if memory or time ran out, or the cache cannot be copied."""
     is_small = model.n_parameters < _LARGE
@@ -137,25 +120,26 @@ def _measure(
     # Slots that share a cache share its cells, and only one of them has the widest pass.
     n_wide = widest if cache_per_slot else -(-widest // n_slots)
     n_leaves = _N_LEAVES if spec.drafter is not None and not cache_per_slot else 0
-    # The buffers and errors of the check are not those of the model.
-    buffers, errors = list(native_log.buffers), list(native_log.errors)
     try:
-        probe = ProbeContext(
-            model,
-            native_log,
-            n_ctx=N_HISTORY + n_wide + (N_EXTRA_TOKENS if depth is Depth.LONG_SLOT else 0),
-            n_slots=n_slots,
-            n_batch=max(widest, 32),
-            n_outputs=max(longest + 1, n_slots * (1 + n_leaves)),
-            n_threads=spec.n_threads,
-            flash_attention=spec.flash_attention,
-            kv_cache_type=spec.kv_cache_type,
-            n_rewind=longest,
-            n_leaves=n_leaves,
-            cache_per_slot=cache_per_slot,
-            deadline=None if is_small or spec.exact else time.monotonic() + _BUDGET_S,
-        )
-        try:
+        with (
+            model.native_log.restored(),
+            closing(
+                ProbeContext(
+                    model,
+                    n_ctx=N_HISTORY + n_wide + (N_EXTRA_TOKENS if depth is Depth.LONG_SLOT else 0),
+                    n_slots=n_slots,
+                    n_batch=max(widest, 32),
+                    n_outputs=max(longest + 1, n_slots * (1 + n_leaves)),
+                    n_threads=spec.n_threads,
+                    flash_attention=spec.flash_attention,
+                    kv_cache_type=spec.kv_cache_type,
+                    n_rewind=longest,
+                    n_leaves=n_leaves,
+                    cache_per_slot=cache_per_slot,
+                    deadline=None if is_small or spec.exact else time.monotonic() + _BUDGET_S,
+                )
+            ) as probe,
+        ):
             return measure(
                 probe,
                 n_slots=n_tested,
@@ -166,22 +150,12 @@ def _measure(
                 thorough=is_small and spec.exact,
                 has_shared_cells=not cache_per_slot,
             )
-        finally:
-            probe.close()
     except ProbeTimeout:
-        log.info(
-            "self-check of %s: stopped after %g s; set SPECD_EXACT to run it to its end",
-            spec.weights,
-            _BUDGET_S,
-        )
-        return None
+        why = f"stopped after {_BUDGET_S} s; set SPECD_EXACT to run it to its end"
+        log.info("self-check of %s: %s", spec.weights, why)
     except (LoadFailed, DecodeFailed) as error:
         log.warning("the self-check of %s failed: %s", spec.weights, error)
-        return None
-    finally:
-        native_log.buffers[:] = buffers
-        native_log.errors.clear()
-        native_log.errors.extend(errors)
+    return None
 
 
 def _depth(model: LlamaModel, *, cache_per_slot: bool) -> Depth:

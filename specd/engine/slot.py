@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from specd.core import EngineRequest, SpeculationStats, TokenId, TokenLogprob, Usage
-from specd.engine.detokenizer import Detokenizer
-from specd.engine.grammar.sampler import GuidedSampler
-from specd.engine.grammar.state import GrammarState
+from specd.engine.detokenizer import Detokenizer, StopFilter
+from specd.engine.grammar.state import GrammarState, GuidedSampler
 from specd.engine.media import Media, Prompt
 from specd.engine.sampler import CoupledSampler, Sampler
-from specd.engine.stop import StopFilter
 
 #: Fewest steps for which a speedup is reported; fewer measure mostly noise.
 _MIN_SPEEDUP_STEPS = 8
@@ -46,7 +44,6 @@ class RequestCounters:
     accepted_per_depth: list[int] = field(default_factory=list)
 
     def count_draft(self, n_drafted: int, n_accepted: int, *, is_from_lookup: bool = False) -> None:
-        """Count a draft.  is_from_lookup: prompt lookup's draft, not the model's."""
         if n_drafted:
             self.rounds += 1
         if is_from_lookup:
@@ -73,10 +70,7 @@ class RequestCounters:
         )
 
     def speedup(self) -> float | None:
-        """Return the seconds of the same tokens in plain passes ÷ the seconds they took.
-
-        None: too few steps to tell.
-        """
+        """Return the seconds of the same tokens in plain passes ÷ theirs; None: too few steps."""
         tokens = self.n_steps + self.n_accepted
         if self.n_steps < _MIN_SPEEDUP_STEPS or not self.step_s:
             return None
@@ -162,7 +156,7 @@ class Slot:
 
     @property
     def text_tokens(self) -> list[TokenId]:
-        """The tokens that are text: all of them if there is no image."""
+        """The tokens without those of images."""
         return [token for token in self.tokens if token >= 0] if self.media else self.tokens
 
     def n_text_tokens(self, n: int) -> int:
@@ -183,8 +177,7 @@ class Slot:
     @property
     def n_text_ahead(self) -> int:
         """Number of tokens to read as text, up to the next image or to the end."""
-        next_media_at = self.next_media
-        end = len(self.tokens) if next_media_at is None else next_media_at[0]
+        end = len(self.tokens) if self.next_media is None else self.next_media[0]
         return max(end - self.n_past, 0)
 
 

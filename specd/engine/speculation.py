@@ -16,7 +16,8 @@ from specd.engine.sampler import NO_TOKEN, NonFiniteLogits
 from specd.engine.slot import Slot
 from specd.engine.speculative.budget import BUDGET_SPENT
 from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
-from specd.engine.speculative.drafter import Drafter, DraftJob, SiblingLimits
+from specd.engine.speculative.draft_model import DraftJob, DraftModel
+from specd.engine.speculative.draft_proposal import SiblingLimits
 from specd.engine.speculative.drafter_stats import DOES_NOT_PAY, LOW_ACCEPTANCE
 from specd.engine.speculative.prompt_lookup import LookupMatch, PromptLookup
 from specd.engine.speculative.verifier import count_right
@@ -55,7 +56,7 @@ _MIN_ANSWER_TOKENS = 32
 class DrafterFacts:
     """Facts on the draft model for the statistics of answers, or why there is none.
 
-    threshold: the acceptance threshold that the user set; None: report the break-even acceptance.
+    threshold: the user's acceptance threshold; None: report the break-even acceptance.
     """
 
     name: str | None = None
@@ -89,7 +90,7 @@ class Speculation:
     def __init__(
         self,
         controller: Controller,
-        drafter: Drafter | None,
+        drafter: DraftModel | None,
         facts: DrafterFacts,
         clock_ns: Callable[[], int],
         *,
@@ -103,8 +104,8 @@ class Speculation:
         drafter: None: prompt lookup alone; the facts say why.
         rewind_limit, has_equal_splits, n_leaves: the target's; a rewind_limit of 0: no drafts.
         """
-        self._controller = controller
-        self._drafter = drafter
+        self.controller = controller
+        self.drafter = drafter
         self._lookup = PromptLookup(n_slots) if rewind_limit != 0 else None
         longest = controller.longest
         self._longest = longest if rewind_limit is None else min(longest, rewind_limit)
@@ -119,11 +120,10 @@ class Speculation:
         self.draft_ns = self.draft_native_ns = 0
 
     def open(self, slot: Slot) -> None:
-        """Begin the slot's request."""
         request = slot.request
         assert request is not None
-        available = {DrafterKind.MODEL: self._drafter, DrafterKind.LOOKUP: self._lookup}
-        self._controller.open(
+        available = {DrafterKind.MODEL: self.drafter, DrafterKind.LOOKUP: self._lookup}
+        self.controller.open(
             slot.request_id,
             request.n_draft_max,
             request.mode,
@@ -135,14 +135,13 @@ class Speculation:
             self._lookup.begin(slot.id)
 
     def close(self, slot: Slot) -> None:
-        """End the slot's request."""
-        self._controller.close(slot.request_id)
+        self.controller.close(slot.request_id)
         self._guesses.pop(slot.id, None)
 
     # ------------------------------------------------------------------ before the pass
 
     def draft(self, decoding: Sequence[Slot], n_batch: int) -> dict[int, Sequence[TokenId]]:
-        """Return the drafted tokens by slot id, from the drafters and cut as the controller chose.
+        """Return the drafted tokens by slot id, cut as the controller chose.
 
         n_batch: most rows of a pass, shared by the slots.
         """
@@ -181,10 +180,10 @@ class Speculation:
     def _plan(self, slot: Slot, n_slots: int, room: int) -> DraftJob | None:
         """Look up a draft; return the draft model's job, or None if it does not draft."""
         assert slot.sampler is not None
-        request_id, drafter = slot.request_id, self._drafter
+        request_id, drafter = slot.request_id, self.drafter
         if not slot.counters.n_steps:
             prompt_ns = slot.counters.first_token_ns - slot.counters.started_ns
-            self._controller.observe_prompt(request_id, prompt_ns * 1e-9)
+            self.controller.observe_prompt(request_id, prompt_ns * 1e-9)
         found = LookupMatch()
         if self._lookup is not None and _wants_lookup(slot):
             found = self._lookup.find(slot.id, slot.tokens, room)
@@ -193,7 +192,7 @@ class Speculation:
             self._no_draft_reason[slot.id] = NO_GOOD_GUESS
         n_text_tokens = slot.n_text_tokens(len(slot.tokens))
         n_missed = drafter.n_missed(slot.id, n_text_tokens) if drafter is not None else 0
-        n_max = self._controller.plan(
+        n_max = self.controller.plan(
             request_id, n_missed, n_slots, found.matches, min(slot.n_left, NO_LIMIT)
         )
         n_max = min(n_max, room)
@@ -209,46 +208,44 @@ class Speculation:
             sampler=slot.sampler,
             position=slot.counters.n_generated,
             n_max=n_max,
-            extend=lambda margins: self._controller.extend(request_id, margins),
+            extend=lambda margins: self.controller.extend(request_id, margins),
         )
 
     def _run(self, jobs: Sequence[DraftJob]) -> bool:
         """Let the draft model fill the jobs; return False if it failed."""
-        assert self._drafter is not None
-        began_ns, native_ns = self._clock_ns(), self._drafter.native_ns
-        n_missed = sum(self._drafter.n_missed(job.slot, len(job.history)) for job in jobs)
+        assert self.drafter is not None
+        began_ns, native_ns = self._clock_ns(), self.drafter.native_ns
+        n_missed = sum(self.drafter.n_missed(job.slot, len(job.history)) for job in jobs)
         try:
-            n_passes = self._drafter.draft(jobs)
+            n_passes = self.drafter.draft(jobs)
         except (DecodeFailed, NonFiniteLogits) as error:
             log.warning("the drafter failed; this step runs without its draft: %s", error)
             for job in jobs:
-                self._drafter.rewind(job.slot, 0)
+                self.drafter.rewind(job.slot, 0)
                 self._no_draft_reason[job.slot] = DRAFTER_FAILED
             return False
         self.draft_ns = self._clock_ns() - began_ns
-        self.draft_native_ns = self._drafter.native_ns - native_ns
-        self._controller.observe_draft(n_passes, n_missed, self.draft_ns * 1e-9)
+        self.draft_native_ns = self.drafter.native_ns - native_ns
+        self.controller.observe_draft(n_passes, n_missed, self.draft_ns * 1e-9)
         return True
 
     def _choose(self, decoding: Sequence[Slot]) -> None:
-        """Let the controller choose among all drafts of the step."""
         several = [self._guesses[slot.id] for slot in decoding]
         drafts = [
             (slot.request_id, guesses.job.margins if guesses.job is not None else ())
             for slot, guesses in zip(decoding, several, strict=True)
         ]
         limits = [self._sibling_limits(*one) for one in zip(decoding, several, strict=True)]
-        chosen = self._controller.choose(drafts, limits)
+        chosen = self.controller.choose(drafts, limits)
         for slot, guesses, (kind, n) in zip(decoding, several, chosen, strict=True):
             drafted = guesses.job.tokens if guesses.job is not None else ()
             guesses.sent_by = kind
             guesses.sent = (guesses.found.tokens if kind == DrafterKind.LOOKUP else drafted)[:n]
             if guesses.job is not None and self._n_leaves:
-                siblings = self._controller.siblings(slot.request_id)
+                siblings = self.controller.siblings(slot.request_id)
                 guesses.siblings = {at: guesses.job.second_best[at] for at in siblings}
 
     def _sibling_limits(self, slot: Slot, guesses: _Guesses) -> SiblingLimits:
-        """Return the limits on siblings of the model's draft."""
         n_reevaluated = len(slot.tokens) - 1 - slot.n_past
         if guesses.job is None or not self._n_leaves:
             return SiblingLimits(n_reevaluated=n_reevaluated)
@@ -291,7 +288,7 @@ class Speculation:
             judged.append((DrafterKind.LOOKUP, found.matches, *count_right(found.tokens, emitted)))
         # If the answer ended inside its draft, the rest of the draft was not judged.
         n_known = n_sent if n_kept < len(emitted) else n_kept
-        self._controller.observe_step(slot.request_id, guesses.sent_by, n_known, n_kept, judged)
+        self.controller.observe_step(slot.request_id, guesses.sent_by, n_known, n_kept, judged)
         if job is not None:
             self._judge_sibling(slot, job, emitted)
 
@@ -300,54 +297,51 @@ class Speculation:
         n_right, n_judged = count_right(job.tokens, emitted)
         if n_right < n_judged and job.second_best[n_right] != NO_TOKEN:
             is_right = job.second_best[n_right] == emitted[n_right]
-            self._controller.observe_sibling(slot.request_id, is_right)
+            self.controller.observe_sibling(slot.request_id, is_right)
 
     def observe_pass(self, n_rows: int, n_slots: int, seconds: float) -> float:
         """Note the seconds of a pass without prompt; return the estimate for a plain one."""
-        self._controller.observe_target(n_rows, seconds)
-        return self._controller.costs.target_s(n_slots)
+        self.controller.observe_target(n_rows, seconds)
+        return self.controller.costs.target_s(n_slots)
 
     def measure(self, slot: Slot, seconds: float, plain_s: float) -> None:
-        """Note the slot's share of the step in seconds, and its estimated share of a plain one.
-
-        A step with drafts of both drafters is ignored, since its time belongs to neither alone.
-        """
+        """Note the slot's share of the step in seconds, and its estimated share of a plain one."""
         guesses = self._guesses.get(slot.id)
         if guesses is None:
             return
+        # The time of a step with drafts of both drafters belongs to neither alone.
         by_model = guesses.job is not None and bool(guesses.job.tokens)
         by_lookup = guesses.sent_by == DrafterKind.LOOKUP
         if by_model != by_lookup:
             kind = DrafterKind.MODEL if by_model else DrafterKind.LOOKUP
-            self._controller.measure(slot.request_id, kind, guesses.n_emitted, seconds, plain_s)
+            self.controller.measure(slot.request_id, kind, guesses.n_emitted, seconds, plain_s)
 
     def rewind(self, slot: Slot, n_past: int) -> None:
         """Tell the drafters that only the slot's first n_past tokens are unchanged."""
-        if self._drafter is not None:
+        if self.drafter is not None:
             # The draft model reads only text tokens.
-            self._drafter.rewind(slot.id, slot.n_text_tokens(n_past))
+            self.drafter.rewind(slot.id, slot.n_text_tokens(n_past))
         if self._lookup is not None:
             self._lookup.rewind(slot.id, n_past)
 
     def shift(self, slot: Slot, n_keep: int, n_discard: int) -> None:
         """Tell the drafters of a context shift: n_discard tokens after n_keep are dropped."""
-        if self._drafter is not None:
-            self._drafter.shift(slot.id, n_keep, n_discard)
+        if self.drafter is not None:
+            self.drafter.shift(slot.id, n_keep, n_discard)
         if self._lookup is not None:
             self._lookup.begin(slot.id)
 
     def stats(self, slot: Slot) -> SpeculationStats:
         """Return the statistics on speculation for an answer.
 
-        The reason says why nothing is drafted at the end, or why nothing ever was.  Without a draft
-        model, it says why there is none.  With a draft model, it is empty while either drafts; if
-        prompt lookup drafts and the model is parked, the detail says so.
+        The reason says why there is no draft model, or why nothing was drafted.  It is empty while
+        either drafter of a pair drafts; the detail says if the model is parked meanwhile.
         """
         assert slot.request is not None
-        state, reason = self._controller.state(slot.request_id)
+        state, reason = self.controller.state(slot.request_id)
         facts, detail = self._facts, ""
         name, source = facts.name, facts.pair_source
-        if self._drafter is None:
+        if self.drafter is None:
             # Even if lookup drafts, users first ask why no model does.
             detail, reason = facts.detail, reason or facts.reason
             is_lookup_on = self._lookup is not None and _wants_lookup(slot)
@@ -375,7 +369,7 @@ class Speculation:
 
     def _describe_parked(self, reason: str) -> str:
         """Return why the draft model is parked, as the second half of a sentence."""
-        if reason == DOES_NOT_PAY and self._controller.costs.break_even(self._longest) == 1.0:
+        if reason == DOES_NOT_PAY and self.controller.costs.break_even(self._longest) == 1.0:
             return _NO_DRAFT_PAYS
         return _PARKED_REASONS.get(reason, reason)
 
@@ -385,7 +379,7 @@ class Speculation:
             return None
         if self._facts.threshold is not None:
             return self._facts.threshold
-        return self._controller.costs.break_even(self._longest)
+        return self.controller.costs.break_even(self._longest)
 
 
 def _wants_drafts(slot: Slot) -> bool:

@@ -1,7 +1,7 @@
 """The engine process: a loop, a reader thread, and a socket to the daemon.
 
 The main thread runs and owns the loop; once a step it sends the messages that the loop emitted
-(ipc/outbox.py).  The reader thread puts the daemon's messages into an inbox and answers pings.
+(ipc/channel.py).  The reader thread puts the daemon's messages into an inbox and answers pings.
 When the socket closes, the daemon is gone, and the engine ends.
 """
 
@@ -18,40 +18,23 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from specd.core import EngineSpec, Failed, FailureKind, PairHistory, TokenId
-from specd.engine import embedding, pair
+from specd.core import EngineSpec, FailureKind, PairHistory, TokenId
+from specd.engine import loader
 from specd.engine.embedder import Embedder
-from specd.engine.history_reporter import HistoryReporter, history_for_device
+from specd.engine.loader import LoadedEncoder, LoadedPair
 from specd.engine.loop import Loop
-from specd.engine.prefill import PieceTokenizer
+from specd.engine.prompt_tokens import PieceTokenizer, failed
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.draft_model import DraftModel
+from specd.engine.speculative.pair_stats import HistoryReporter, history_for_device
 from specd.engine.speculative.trace import Header
-from specd.engine.trace_file import TraceWriter
+from specd.engine.trace import TraceWriter
 from specd.errors import InvalidRequest, LoadFailed, OutOfMemory
-from specd.ipc import parent_death
+from specd.ipc import messages, parent_death
 from specd.ipc.channel import EngineChannel
 from specd.ipc.codec import BadFrame
-from specd.ipc.messages import (
-    Cancel,
-    Detokenize,
-    Detokenized,
-    Embed,
-    Finished,
-    Load,
-    Loaded,
-    LoadProgress,
-    LoadRefused,
-    Ping,
-    Pong,
-    Shutdown,
-    Submit,
-    ToDaemon,
-    ToEngine,
-    Tokenize,
-    Tokenized,
-)
+from specd.ipc.messages import ToDaemon, ToEngine
 
 log = logging.getLogger("specd.engine")
 
@@ -73,101 +56,92 @@ class Worker:
         """Load the model, serve until the daemon stops the engine, and return the exit status."""
         threading.Thread(target=self._receive_messages, name="reader", daemon=True).start()
         first = self._inbox.get()
-        if not isinstance(first, Load):
+        if not isinstance(first, messages.Load):
             raise TypeError(f"the first message must be Load, not {type(first).__name__}")
-        load = embedding.load if first.spec.embeds else pair.load
+        load = loader.load_encoder if first.spec.embeds else loader.load_pair
         try:
             loaded = load(first.spec, self._report_progress())
         except LoadFailed as error:
-            self._channel.send(LoadRefused(str(error), isinstance(error, OutOfMemory)))
+            self._channel.send(messages.LoadRefused(str(error), isinstance(error, OutOfMemory)))
             self._channel.outbox.drain()
             return 1
-        if isinstance(loaded, embedding.LoadedEncoder):
+        if isinstance(loaded, LoadedEncoder):
             self._embed(loaded)
         else:
             self._generate(first, loaded)
         self._channel.outbox.drain()
         return 0
 
-    def _generate(self, first: Load, loaded: pair.LoadedPair) -> None:
+    def _generate(self, first: messages.Load, loaded: LoadedPair) -> None:
         device = loaded.facts.target.device
         history = history_for_device(first.history, device)
         with make_controller(first.spec, loaded, history) as controller:
             outbox = self._channel.outbox
             loop = make_loop(first.spec, loaded, outbox.put, controller, flush=outbox.flush)
             history_reporter = HistoryReporter(controller.history, device, outbox.put)
-            self._channel.send(Loaded(loaded.facts))
-            self._serve(loop, PieceTokenizer(loaded.vocabulary, loaded.media), history_reporter)
+            self._channel.send(messages.Loaded(loaded.facts))
+            tokenizer = PieceTokenizer(loaded.vocabulary, loaded.media)
+            self._serve(loop, tokenizer, history_reporter.report_changes)
 
-    def _embed(self, loaded: embedding.LoadedEncoder) -> None:
+    def _embed(self, loaded: LoadedEncoder) -> None:
         embedder = Embedder(loaded.encoder, loaded.vocabulary, self._channel.send)
-        self._channel.send(Loaded(loaded.facts))
-        self._serve(embedder, PieceTokenizer(loaded.vocabulary), None)
+        self._channel.send(messages.Loaded(loaded.facts))
+        self._serve(embedder, PieceTokenizer(loaded.vocabulary))
 
     def _serve(
         self,
         work: Loop | Embedder,
         tokenizer: PieceTokenizer,
-        history_reporter: HistoryReporter | None,
+        report_history: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Handle messages and run steps until Shutdown.
-
-        history_reporter: None for an embedder, which has no history.
-        """
+        """Handle messages and run steps until Shutdown."""
         is_busy = False
         try:
             while True:
                 message = self._next_message(wait=not is_busy)
                 while message is not None:
-                    if isinstance(message, Shutdown):
+                    if isinstance(message, messages.Shutdown):
                         work.fail_all(FailureKind.SHUTDOWN, "the server is shutting down")
-                        if history_reporter is not None:
-                            history_reporter.report_changes(is_busy=False)
+                        report_history(False)
                         return
-                    self._handle(message, work, tokenizer)
+                    self.handle(message, work, tokenizer)
                     self._n_steps += 1
                     message = self._next_message(wait=False)
                 self._n_steps += work.step()
                 is_busy = work.is_busy
-                if history_reporter is not None:
-                    history_reporter.report_changes(is_busy=is_busy)
+                report_history(is_busy)
                 self._channel.outbox.flush()
         except Exception:
             # Boundary: whatever went wrong, every request gets an answer before the process ends.
             log.exception("the engine loop failed")
-            work.fail_all(FailureKind.CRASHED, "the engine failed; see its log for the reason")
+            work.fail_all(
+                FailureKind.CRASHED, "the engine failed; see the daemon's log for the reason"
+            )
             self._channel.outbox.drain()
             raise
 
-    def _handle(self, message: ToEngine, work: Loop | Embedder, tokenizer: PieceTokenizer) -> None:
+    def handle(self, message: ToEngine, work: Loop | Embedder, tokenizer: PieceTokenizer) -> None:
         match message:
-            case Submit() if isinstance(work, Loop):
+            case messages.Submit() if isinstance(work, Loop):
                 work.submit(message.request_id, message.request)
-            case Embed() if isinstance(work, Embedder):
-                work.submit(
-                    message.request_id,
-                    message.text,
-                    truncate=message.truncate,
-                    n_ctx=message.n_ctx,
-                )
-            case Submit() | Embed():
+            case messages.Embed() if isinstance(work, Embedder):
+                text, n_ctx = message.text, message.n_ctx
+                work.submit(message.request_id, text, truncate=message.truncate, n_ctx=n_ctx)
+            case messages.Submit() | messages.Embed():
                 output_kind = "vectors" if isinstance(work, Embedder) else "text"
-                refusal = Failed(
-                    kind=FailureKind.INVALID, message=f"this engine gives {output_kind}"
-                )
-                self._channel.send(Finished(message.request_id, refusal))
-            case Cancel():
+                refusal = failed(InvalidRequest(f"this engine gives {output_kind}"))
+                self._channel.send(messages.Finished(message.request_id, refusal))
+            case messages.Cancel():
                 work.cancel(message.request_id)
                 if (tokenization := self._tokenizations.get(message.request_id)) is not None:
                     tokenization.cancel()
-            case Tokenize(request_id, pieces, add_bos):
-                answer = self._tokenized(request_id)
-                self._track_tokenization(
-                    request_id, tokenizer.tokenize(pieces, answer, add_bos=add_bos)
-                )
-            case Detokenize(request_id, tokens):
-                answer_text = self._detokenized(request_id)
-                self._track_tokenization(request_id, tokenizer.detokenize(tokens, answer_text))
+            case messages.Tokenize(request_id, pieces, add_bos):
+                answer = self._answer(request_id)
+                tokenization = tokenizer.tokenize(pieces, answer, add_bos=add_bos)
+                self._track_tokenization(request_id, tokenization)
+            case messages.Detokenize(request_id, tokens):
+                tokenization = tokenizer.detokenize(tokens, self._answer(request_id))
+                self._track_tokenization(request_id, tokenization)
             case _:
                 log.warning("ignored an unexpected message: %s", type(message).__name__)
 
@@ -177,27 +151,18 @@ class Worker:
             self._tokenizations[request_id] = tokenization
             tokenization.add_done_callback(lambda _: self._tokenizations.pop(request_id))
 
-    def _tokenized(self, request_id: int) -> Callable[[list[TokenId] | InvalidRequest], None]:
-        def answer(found: list[TokenId] | InvalidRequest) -> None:
+    def _answer(self, request_id: int) -> Callable[[list[TokenId] | str | InvalidRequest], None]:
+        """Return a callback that sends the result of a tokenization or detokenization."""
+
+        def answer(found: list[TokenId] | str | InvalidRequest) -> None:
             if isinstance(found, InvalidRequest):
-                self._refuse(request_id, found)
+                self._channel.send(messages.Finished(request_id, failed(found)))
+            elif isinstance(found, str):
+                self._channel.send(messages.Detokenized(request_id, found))
             else:
-                self._channel.send(Tokenized(request_id, found))
+                self._channel.send(messages.Tokenized(request_id, found))
 
         return answer
-
-    def _detokenized(self, request_id: int) -> Callable[[str | InvalidRequest], None]:
-        def answer(found: str | InvalidRequest) -> None:
-            if isinstance(found, InvalidRequest):
-                self._refuse(request_id, found)
-            else:
-                self._channel.send(Detokenized(request_id, found))
-
-        return answer
-
-    def _refuse(self, request_id: int, error: InvalidRequest) -> None:
-        failed = Failed(kind=FailureKind.INVALID, message=str(error))
-        self._channel.send(Finished(request_id, failed))
 
     def _next_message(self, *, wait: bool) -> ToEngine | None:
         # empty() first: an exception is slow between two passes, when CPU caches are cold.
@@ -206,8 +171,8 @@ class Worker:
     def _receive_messages(self) -> None:
         try:
             while (message := self._channel.receive()) is not None:
-                if isinstance(message, Ping):  # not for the loop, which may be stuck
-                    self._channel.send(Pong(self._n_steps))
+                if isinstance(message, messages.Ping):  # not for the loop, which may be stuck
+                    self._channel.send(messages.Pong(self._n_steps))
                 else:
                     self._inbox.put(message)
         except BadFrame:
@@ -227,14 +192,14 @@ class Worker:
                 or fraction >= 1.0
             ):
                 last_reported = fraction
-                self._channel.send(LoadProgress(fraction))
+                self._channel.send(messages.LoadProgress(fraction))
 
         return report
 
 
 @contextmanager
 def make_controller(
-    spec: EngineSpec, loaded: pair.LoadedPair, history: PairHistory | None
+    spec: EngineSpec, loaded: LoadedPair, history: PairHistory | None
 ) -> Iterator[Controller]:
     """Yield a controller for a loaded pair; it writes a trace if the user set a trace folder."""
     if not spec.trace_dir:
@@ -247,7 +212,7 @@ def make_controller(
 
 def make_loop(
     spec: EngineSpec,
-    loaded: pair.LoadedPair,
+    loaded: LoadedPair,
     emit: Callable[[ToDaemon], None],
     controller: Controller | None = None,
     flush: Callable[[], None] = lambda: None,

@@ -3,6 +3,7 @@
 Read `generation.py` first.
 """
 
+from specd.generation.catalog import Catalog
 from specd.generation.generation import Generation
 
-__all__ = ["Generation"]
+__all__ = ["Catalog", "Generation"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Final
 
 from specd import core, errors
@@ -37,9 +38,12 @@ async def fit_to_context(resolved: ResolvedRequest, lease: Lease) -> RenderedPro
         guess, n_rendered, prompt = search.guess(), 0, whole
         if guess > 0:
             n_rendered, prompt = await asyncio.to_thread(_render_without, resolved, guess)
-        n_tokens = len(await lease.tokenize(*resolved.pieces(prompt), add_bos=True))
-        if search.fits(guess, n_tokens, n_rendered=n_rendered):
-            shortened = prompt
+        adds_bos = resolved.adds_bos(prompt.text)
+        tokens = await lease.tokenize(*resolved.pieces(prompt), add_bos=adds_bos)
+        if search.fits(guess, len(tokens), n_rendered=n_rendered):
+            # The engine would only tokenize the text again.
+            known = () if prompt.images else tuple(map(core.TokenId, tokens))
+            shortened = replace(prompt, tokens=known)
     return shortened or (await asyncio.to_thread(_render_without, resolved, found))[1]
 
 

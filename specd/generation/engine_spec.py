@@ -19,15 +19,20 @@ def drafters(settings: Settings) -> tuple[core.DrafterKind, ...]:
 
 
 def engine_spec(
-    pair: core.Pair, options: Options, settings: Settings, *, embeds: bool = False
+    target: core.LocalModel,
+    pair: core.Pair,
+    options: Options,
+    settings: Settings,
+    *,
+    embeds: bool = False,
 ) -> core.EngineSpec:
     """Return the spec; the scheduler fills in automatic values (context, threads).
 
     embeds: the request asks for embeddings; the model may also generate text.
     Raises InvalidOption.
     """
-    embeds = embeds or pair.target.is_embedding_only
-    target, drafter = pair.target, None if embeds else pair.drafter
+    embeds = embeds or target.is_embedding_only
+    drafter = None if embeds else pair.drafter
     reason, detail = _no_drafter_reason(pair, embeds=embeds)
     if options.num_batch < 1:
         raise errors.InvalidOption('option "num_batch" must be at least 1')
@@ -65,7 +70,7 @@ def requested_ctx(target: core.ModelRef, options: Options) -> int:
     """Return the context, in tokens, that the model is to be loaded with; 0 is automatic."""
     if not options.num_ctx:
         return 0
-    return max(options.num_ctx, core.smallest_ctx(sees=target.projector is not None))
+    return max(options.num_ctx, core.smallest_ctx(sees=target.reads_images))
 
 
 def _no_drafter_reason(pair: core.Pair, *, embeds: bool) -> tuple[str, str]:

@@ -124,14 +124,12 @@ class ResolvedRequest:
         """
         n_ctx = self.n_ctx(n_slot)
         request, options, text = self.request, self.options, rendered.text
-        bos, limit = self.model.bos_token, MAX_PREDICTED_CONTEXTS * n_ctx
-        context = self.context
+        context, limit = self.context, MAX_PREDICTED_CONTEXTS * n_ctx
         # Deepseek2's attention cannot be shifted; Ollama's default says so too.
         can_shift = self.model.architecture != "deepseek2"
         return core.EngineRequest(
-            # An earlier answer has its own BOS, and so have many templates.
-            prompt=(*context, *self.pieces(rendered, cut_bos=bool(context))),
-            add_bos=not context and not (bos and text.startswith(bos)),
+            prompt=rendered.tokens or (*context, *self.pieces(rendered, cut_bos=bool(context))),
+            add_bos=not rendered.tokens and self.adds_bos(text),
             sampling=options.sampling(seed),
             n_predict=options.num_predict if 0 <= options.num_predict <= limit else limit,
             n_keep=options.num_keep,
@@ -146,6 +144,11 @@ class ResolvedRequest:
             n_draft_max=options.draft_num_predict,
             drafters=self.drafters,
         )
+
+    def adds_bos(self, prompt: str) -> bool:
+        """Whether the engine adds BOS; an earlier answer and many templates have their own."""
+        bos = self.model.bos_token
+        return not self.context and not (bos and prompt.startswith(bos))
 
     def pieces(
         self, rendered: RenderedPrompt, *, cut_bos: bool = False
@@ -172,7 +175,12 @@ class ResolvedRequest:
 
 @dataclass(frozen=True, slots=True)
 class RenderedPrompt:
-    """A rendered prompt.  text: with a marker for each image."""
+    """A rendered prompt.
+
+    text: with a marker for each image.
+    tokens: the whole prompt, BOS included, if it was tokenized and has no images.
+    """
 
     text: str
     images: tuple[bytes, ...] = ()
+    tokens: tuple[core.TokenId, ...] = ()

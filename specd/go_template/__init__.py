@@ -5,17 +5,7 @@
 
 from specd.go_template import nodes
 from specd.go_template.budget import Budget
-from specd.go_template.error import GoTemplateError
 from specd.go_template.template import Template, check_template, parse
-from specd.go_template.values import NO_VALUE, Struct
+from specd.go_template.values import Struct
 
-__all__ = [
-    "NO_VALUE",
-    "Budget",
-    "GoTemplateError",
-    "Struct",
-    "Template",
-    "check_template",
-    "nodes",
-    "parse",
-]
+__all__ = ["Budget", "Struct", "Template", "check_template", "nodes", "parse"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from specd.errors import GoTemplateError
 from specd.go_template import nodes
-from specd.go_template.error import GoTemplateError
 from specd.go_template.template import Template, names, parse
 
 _TOOL_RESULTS = ('eq .Role "tool"', "tool_response", "TOOL_RESULTS")
@@ -84,17 +84,13 @@ def _ranges_messages(node: nodes.Range) -> bool:
 def _if_tool_calls(block: nodes.Block) -> nodes.If | None:
     """Return the first `if` at any depth that tests for a message's tool calls."""
     for node in block:
-        if isinstance(node, nodes.If) and _tests_tool_calls(node.pipe):
+        if isinstance(node, nodes.If) and "ToolCalls" in names(node.pipe):
             return node
         if isinstance(node, nodes.Branch):
             for inner in (node.body, node.else_body or ()):
                 if (found := _if_tool_calls(inner)) is not None:
                     return found
     return None
-
-
-def _tests_tool_calls(pipe: nodes.Pipe) -> bool:
-    return "ToolCalls" in names(pipe)
 
 
 def _first_text(block: nodes.Block) -> nodes.Text | None:

@@ -11,9 +11,9 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final
 
+from specd.errors import GoTemplateError
 from specd.go_template import nodes
 from specd.go_template.budget import Budget, cost
-from specd.go_template.error import GoTemplateError
 from specd.go_template.functions import ANY, FUNCTIONS, TEXT, call
 from specd.go_template.literals import quote
 from specd.go_template.printing import format_action
@@ -72,8 +72,8 @@ class Evaluator:
         )
 
     def _spend(self, n_steps: int = 1) -> None:
-        if complaint := self._budget.spend(n_steps):
-            raise self._error(complaint)
+        if error := self._budget.spend(n_steps):
+            raise self._error(error)
 
     # ----------------------------------------------------------- statements
 
@@ -111,18 +111,18 @@ class Evaluator:
         self._out.append(text)
 
     def _if(self, node: nodes.If | nodes.With, dot: object) -> _LoopExit | None:
-        mark = len(self._variables)
+        n_variables = len(self._variables)
         value = self._pipe(node.pipe, dot)
         leave = None
         if is_true(value):
             leave = self._block(node.body, value if type(node) is nodes.With else dot)
         elif node.else_body is not None:
             leave = self._block(node.else_body, dot)
-        del self._variables[mark:]
+        del self._variables[n_variables:]
         return leave
 
     def _range(self, node: nodes.Range, dot: object) -> _LoopExit | None:
-        mark = len(self._variables)
+        n_variables = len(self._variables)
         value = self._pipe(node.pipe, dot)
         inside, leave = len(self._variables), None
         n_runs = 0
@@ -137,7 +137,7 @@ class Evaluator:
             leave = self._block(node.else_body, dot)
             if leave is _LoopExit.BREAK:  # as in Go, it ends this range, not the outer one
                 leave = None
-        del self._variables[mark:]
+        del self._variables[n_variables:]
         return leave
 
     def _items(self, node: nodes.Range, value: object) -> Iterable[tuple[object, object]]:
@@ -217,67 +217,48 @@ class Evaluator:
     def _command(self, command: nodes.Command, dot: object, final: object) -> object:
         args, first = command.args, command.args[0]
         has_args = len(args) > 1 or final is not _MISSING
-        match first:
-            case nodes.Field():
-                return self._field(first, dot, has_args=has_args)
-            case nodes.Chain():
-                return self._chain(first, dot, has_args=has_args)
-            case nodes.Identifier():
-                return self._call(first, command, dot, args[1:], final)
-            case nodes.Variable() if len(first.names) > 1:
-                return self._variable_field(first, has_args=has_args)
+        if isinstance(first, nodes.Function):
+            return self._call(first, command, dot, args[1:], final)
+        if isinstance(first, nodes.Field | nodes.Chain) or (
+            isinstance(first, nodes.Variable) and len(first.names) > 1
+        ):
+            return self._field(first, dot, has_args=has_args)
         if not isinstance(first, nodes.Pipe):
             self._node = first
         if has_args:
             raise self._error(f"can't give argument to non-function {first}")
-        match first:
-            case nodes.Nil():
-                raise self._error("nil is not a command")
-            case nodes.Pipe():
-                return self._pipe(first, dot)
-            case _:
-                return self._operand_value(first, dot)
+        if isinstance(first, nodes.Nil):
+            raise self._error("nil is not a command")
+        return self._operand(first, dot)
 
-    def _operand_value(self, node: nodes.Operand, dot: object) -> object:
+    def _operand(self, node: nodes.Operand, dot: object) -> object:
+        self._node = node
         match node:
-            case nodes.String() | nodes.Bool():
-                return node.value
-            case nodes.Dot():
-                return dot
-            case nodes.Variable():
-                return self._variable(node.names[0])
-            case nodes.Number():
+            case nodes.Literal():
                 if node.value is None:
                     raise self._error(f"{node.text} overflows int")
                 return node.value
-            case _:
-                raise AssertionError(f"{node} is no plain operand")
+            case nodes.Dot():
+                return dot
+            case nodes.Field() | nodes.Variable() | nodes.Chain():
+                return self._field(node, dot)
+            case nodes.Pipe():
+                return self._pipe(node, dot)
+            case nodes.Function():
+                return self._call(node, node, dot, (), _MISSING)
+            case nodes.Nil():
+                raise AssertionError("only arguments may be nil")
 
     def _argument(self, node: nodes.Operand, dot: object, kind: str) -> object:
         """Return an argument for a function; only ANY parameters distinguish nil from no value."""
         self._node = node
-        match node:
-            case nodes.Field():
-                value = self._field(node, dot)
-            case nodes.String() if kind != TEXT:
-                return node.value
-            case nodes.Variable() if len(node.names) > 1:
-                value = self._variable_field(node)
-            case nodes.Pipe():
-                value = self._pipe(node, dot)
-            case nodes.Identifier():
-                value = self._call(node, node, dot, (), _MISSING)
-            case nodes.Chain():
-                value = self._chain(node, dot)
-            case nodes.Nil():
-                if kind == TEXT:
-                    raise self._error("cannot assign nil to string")
-                return NO_VALUE if kind != ANY else None
-            case nodes.Bool() | nodes.Number() if kind == TEXT:
-                raise self._error(f"expected string; found {node}")
-            case _:
-                value = self._operand_value(node, dot)
-        return self._check_argument(value, kind)
+        if isinstance(node, nodes.Nil):
+            if kind == TEXT:
+                raise self._error("cannot assign nil to string")
+            return NO_VALUE if kind != ANY else None
+        if kind == TEXT and isinstance(node, nodes.Literal) and not isinstance(node.value, str):
+            raise self._error(f"expected string; found {node}")
+        return self._check_argument(self._operand(node, dot), kind)
 
     def _check_argument(self, value: object, kind: str) -> object:
         if kind == ANY:
@@ -290,22 +271,28 @@ class Evaluator:
 
     # --------------------------------------------------------------- fields
 
-    def _field(self, node: nodes.Field, dot: object, *, has_args: bool = False) -> object:
-        self._node = node
-        return self._walk(dot, node.names, has_args=has_args)
+    def _field(
+        self,
+        node: nodes.Field | nodes.Variable | nodes.Chain,
+        dot: object,
+        *,
+        has_args: bool = False,
+    ) -> object:
+        """Return a field of dot, of a variable or of a value in parentheses.
 
-    def _variable_field(self, node: nodes.Variable, *, has_args: bool = False) -> object:
+        has_args: arguments follow the last name, which is an error.
+        """
         self._node = node
-        return self._walk(self._variable(node.names[0]), node.names[1:], has_args=has_args)
-
-    def _chain(self, node: nodes.Chain, dot: object, *, has_args: bool = False) -> object:
-        self._node = node
-        if isinstance(node.node, nodes.Nil):
-            raise self._error(f"indirection through explicit nil in {node}")
-        return self._walk(self._argument(node.node, dot, ""), node.names, has_args=has_args)
-
-    def _walk(self, value: object, names: tuple[str, ...], *, has_args: bool) -> object:
-        """Return a chain of fields.  has_args: the last one has arguments, an error here."""
+        names = node.names
+        match node:
+            case nodes.Field():
+                value = dot
+            case nodes.Variable():
+                value, names = self._variable(names[0]), names[1:]
+            case nodes.Chain():
+                if isinstance(node.node, nodes.Nil):
+                    raise self._error(f"indirection through explicit nil in {node}")
+                value = self._argument(node.node, dot, "")
         last, outer = len(names) - 1, None
         for i, name in enumerate(names):
             outer, value = value, self._member(value, name, outer, has_args=has_args and i == last)
@@ -337,17 +324,17 @@ class Evaluator:
 
     def _call(
         self,
-        node: nodes.Identifier,
+        node: nodes.Function,
         whole: nodes.Node,
         dot: object,
         args: tuple[nodes.Operand, ...],
         final: object,
     ) -> object:
         self._node = node
-        name, function = node.name, FUNCTIONS[node.name]
+        name, function = node.text, FUNCTIONS[node.text]
         n_given = len(args) + (final is not _MISSING)
-        if complaint := function.argument_count_error(name, len(args), n_given):
-            raise self._error(complaint)
+        if error := function.argument_count_error(name, len(args), n_given):
+            raise self._error(error)
         if name in {"and", "or"}:
             return self._and_or(args, dot, final, wanted=name == "or")
         values = [self._argument(arg, dot, function.kind(i)) for i, arg in enumerate(args)]

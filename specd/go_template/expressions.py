@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
+from specd.errors import GoTemplateError
 from specd.go_template import nodes
-from specd.go_template.error import GoTemplateError
-from specd.go_template.lexer import Kind, Token
+from specd.go_template.lexer import Kind, Lexer, Token
 from specd.go_template.literals import character, number, quote, unquote
-from specd.go_template.token_stream import TokenStream
 
+#: Limit for nested parentheses and blocks, far below the limit of Python's stack.
+MAX_DEPTH: Final = 100
 _OPERANDS: Final = frozenset(
     {
         Kind.BOOL,
@@ -25,7 +27,75 @@ _OPERANDS: Final = frozenset(
         Kind.LEFT_PAREN,
     }
 )
-_LITERALS: Final = (nodes.Bool, nodes.Dot, nodes.Nil, nodes.Number, nodes.String)
+_LITERALS: Final = (nodes.Dot, nodes.Nil, nodes.Literal)
+
+
+@dataclass
+class TokenStream:
+    """Shared state of the parsers of one text: tokens, and the templates defined so far.
+
+    line: line of the last token read.
+    """
+
+    text: str
+    functions: frozenset[str]
+    definitions: dict[str, nodes.Block] = field(default_factory=dict)
+    line: int = 1
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        self._lexer = Lexer(self.text)
+        self._ahead: list[Token] = []  # the next token is the last element
+
+    def next(self) -> Token:
+        if self._ahead:
+            return self._ahead.pop()
+        token = self._lexer.next()
+        self.line = token.line
+        return token
+
+    def back(self, *tokens: Token) -> None:
+        """Put tokens back, in the order in which they were read."""
+        self._ahead.extend(reversed(tokens))
+
+    def peek(self) -> Token:
+        token = self.next()
+        self.back(token)
+        return token
+
+    def next_word(self) -> Token:
+        """Return the next token that is not a space."""
+        token = self.next()
+        while token.kind is Kind.SPACE:
+            token = self.next()
+        return token
+
+    def peek_word(self) -> Token:
+        token = self.next_word()
+        self.back(token)
+        return token
+
+    def error(self, message: str) -> GoTemplateError:
+        return GoTemplateError(f"template: :{self.line}: {message}")
+
+    def define(self, name: str, body: nodes.Block) -> None:
+        """Define a template; an empty definition may be replaced."""
+        if not name:
+            # The template's own name, which is empty in Ollama.
+            raise self.error('multiple definition of template ""')
+        if _is_empty(self.definitions.get(name, ())):
+            self.definitions[name] = body
+        elif not _is_empty(body):
+            raise self.error(f"template: multiple definition of template {quote(name)}")
+
+    def enter_nested(self, what: str) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error(f"max {what} depth exceeded")
+
+
+def _is_empty(body: nodes.Block) -> bool:
+    return all(isinstance(node, nodes.Text) and not node.text.strip() for node in body)
 
 
 class Expressions:
@@ -118,7 +188,7 @@ class Expressions:
             case Kind.IDENTIFIER:
                 if text not in source.functions:
                     raise source.error(f"function {quote(text)} not defined")
-                return nodes.Identifier(pos, text)
+                return nodes.Function(pos, text)
             case Kind.VARIABLE:
                 if text not in self._variables:
                     raise source.error(f"undefined variable {quote(text)}")
@@ -139,17 +209,17 @@ class Expressions:
         pos, text = token.pos, token.text
         match token.kind:
             case Kind.DOT:
-                return nodes.Dot(pos)
+                return nodes.Dot(pos, text)
             case Kind.NIL:
-                return nodes.Nil(pos)
+                return nodes.Nil(pos, text)
             case Kind.BOOL:
-                return nodes.Bool(pos, text == "true")
+                return nodes.Literal(pos, text, text == "true")
             case Kind.STRING | Kind.RAW_STRING:
-                return nodes.String(pos, text, self._unquoted(text))
+                return nodes.Literal(pos, text, self._unquoted(text))
             case Kind.CHARACTER | Kind.NUMBER:
                 meaning = character if token.kind is Kind.CHARACTER else number
                 try:
-                    return nodes.Number(pos, text, meaning(text))
+                    return nodes.Literal(pos, text, meaning(text))
                 except ValueError as error:
                     raise self._source.error(str(error)) from None
         return None

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+from urllib.parse import quote_plus
 
-from specd.go_template import comparison, escaping
-from specd.go_template.error import GoTemplateError
+from specd.errors import GoTemplateError
 from specd.go_template.json_text import json_text
 from specd.go_template.printing import format_action, print_values, printf, println_values
 from specd.go_template.values import (
@@ -25,6 +25,20 @@ from specd.go_template.values import (
 ANY: Final = "any"
 VALUE: Final = "value"
 TEXT: Final = "string"
+
+_BASIC: Final = {bool: "bool", int: "int", float: "float", str: "string"}
+_HTML: Final = str.maketrans(
+    {"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"}
+)
+_JS: Final = {
+    "\\": "\\\\",
+    "'": "\\'",
+    '"': '\\"',
+    "<": "\\u003C",
+    ">": "\\u003E",
+    "&": "\\u0026",
+    "=": "\\u003D",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,55 @@ class Function:
         if self.variadic_kind:
             return "" if n_given >= least else f"{words} at least {least} got {n_args}"
         return "" if n_given == least else f"{words} {least} got {n_given}"
+
+
+# --------------------------------------------------------------------------- comparison
+
+
+def equal(first: object, *others: object) -> bool:
+    """Return whether the first equals any of the others.  Raises GoTemplateError."""
+    if not others:
+        raise GoTemplateError("missing argument for comparison")
+    return any(_equal(first, other) for other in others)
+
+
+def less(a: object, b: object) -> bool:
+    kind, other = _BASIC.get(type(a)), _BASIC.get(type(b))
+    if kind is None or other is None:
+        raise GoTemplateError("invalid type for comparison")
+    if kind != other:
+        raise _incompatible(a, b)
+    if kind == "bool":
+        raise GoTemplateError("invalid type for comparison")
+    return bool(a < b)  # type: ignore[operator]  # both have the same ordered kind
+
+
+def _less_or_equal(a: object, b: object) -> bool:
+    return less(a, b) or equal(a, b)
+
+
+def _equal(a: object, b: object) -> bool:
+    kind, other = _BASIC.get(type(a)), _BASIC.get(type(b))
+    if kind is not None and kind is other:
+        return a == b
+    a_is_nil, b_is_nil = a is None or a is NO_VALUE, b is None or b is NO_VALUE
+    if a_is_nil or b_is_nil:
+        return a_is_nil and b_is_nil
+    if kind != other:
+        raise _incompatible(a, b)
+    if type(a) is not type(b):
+        raise GoTemplateError(
+            f"non-comparable types {printf('%s', [a])}: {type_name(a)}, {type_name(b)}:"
+            f" {format_action(b)}"
+        )
+    raise GoTemplateError(f"non-comparable type {printf('%s', [b])}: {type_name(b)}")
+
+
+def _incompatible(a: object, b: object) -> GoTemplateError:
+    return GoTemplateError(f"incompatible types for comparison: {type_name(a)} and {type_name(b)}")
+
+
+# --------------------------------------------------------------------------- collections
 
 
 def length(value: object) -> int:
@@ -98,12 +161,12 @@ def _item(value: object, key: object) -> object:
     raise GoTemplateError(f"can't index item of type {type_name(value)}")
 
 
-def _position(key: object, most: int) -> int:
+def _position(key: object, limit: int) -> int:
     if key is None or key is NO_VALUE:
         raise GoTemplateError("cannot index slice/array with nil")
     if not isinstance(key, int) or isinstance(key, bool):
         raise GoTemplateError(f"cannot index slice/array with type {type_name(key)}")
-    if not 0 <= key <= most:
+    if not 0 <= key <= limit:
         raise GoTemplateError(f"index out of range: {key}")
     return key
 
@@ -133,6 +196,29 @@ def call(name: str, function: object, *_: object) -> object:
     if function is None or function is NO_VALUE:
         raise GoTemplateError("call of nil")
     raise GoTemplateError(f"non-function {name} of type {type_name(function)}")
+
+
+# --------------------------------------------------------------------------- escaping
+
+
+def html(text: str) -> str:
+    return text.translate(_HTML)
+
+
+def js(text: str) -> str:
+    return "".join(_js(char) for char in text)
+
+
+def _js(char: str) -> str:
+    if special := _JS.get(char):
+        return special
+    if char < " " or (char > "~" and char != "\x7f" and not char.isprintable()):
+        return f"\\u{ord(char):04X}"
+    return char
+
+
+def urlquery(text: str) -> str:
+    return quote_plus(encode_utf8(text), safe="~")
 
 
 def _escaper(escape: Callable[[str], str]) -> Callable[..., str]:
@@ -166,21 +252,21 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "or": Function(_unreachable, (VALUE,), VALUE),
     "call": Function(_unreachable, (VALUE,), VALUE),
     "not": Function(lambda value: not is_true(value), (VALUE,)),
-    "eq": Function(comparison.equal, (VALUE,), VALUE),
-    "ne": Function(comparison.unequal, (VALUE, VALUE)),
-    "lt": Function(comparison.less, (VALUE, VALUE)),
-    "le": Function(comparison.less_or_equal, (VALUE, VALUE)),
-    "gt": Function(comparison.greater, (VALUE, VALUE)),
-    "ge": Function(comparison.greater_or_equal, (VALUE, VALUE)),
+    "eq": Function(equal, (VALUE,), VALUE),
+    "ne": Function(lambda a, b: not equal(a, b), (VALUE, VALUE)),
+    "lt": Function(less, (VALUE, VALUE)),
+    "le": Function(_less_or_equal, (VALUE, VALUE)),
+    "gt": Function(lambda a, b: not _less_or_equal(a, b), (VALUE, VALUE)),
+    "ge": Function(lambda a, b: not less(a, b), (VALUE, VALUE)),
     "len": Function(length, (VALUE,)),
     "index": Function(index, (VALUE,), VALUE),
     "slice": Function(slice_, (VALUE,), VALUE),
     "print": Function(lambda *values: print_values(values), (), ANY),
     "printf": Function(lambda form, *values: printf(form, values), (TEXT,), ANY),
     "println": Function(lambda *values: println_values(values), (), ANY),
-    "html": Function(_escaper(escaping.html), (), ANY),
-    "js": Function(_escaper(escaping.js), (), ANY),
-    "urlquery": Function(_escaper(escaping.urlquery), (), ANY),
+    "html": Function(_escaper(html), (), ANY),
+    "js": Function(_escaper(js), (), ANY),
+    "urlquery": Function(_escaper(urlquery), (), ANY),
     "json": Function(json_text, (ANY,)),
     "toTypeScriptType": Function(to_typescript, (ANY,)),
     "currentDate": Function(_date(0), (), TEXT),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -53,10 +52,17 @@ class Kind(Enum):
     KEYWORD = auto()
 
 
-_KEYWORDS: Final = frozenset(
-    {"block", "break", "continue", "define", "else", "end", "if", "range", "template", "with"}
+_KEYWORDS: Final = (
+    *("block", "break", "continue", "define", "else"),
+    *("end", "if", "range", "template", "with"),
 )
-_SIGNS: Final = {"=": Kind.ASSIGN, "|": Kind.PIPE}
+_WORDS: Final = dict.fromkeys(_KEYWORDS, Kind.KEYWORD) | {
+    "true": Kind.BOOL,
+    "false": Kind.BOOL,
+    "nil": Kind.NIL,
+    ".": Kind.DOT,
+}
+_OPERATORS: Final = {"=": Kind.ASSIGN, "|": Kind.PIPE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,35 +157,37 @@ class Lexer:
             return token
         if self._pos == len(self._text):
             return self._error("unclosed action")
-        sign = self._text[self._pos]
-        if sign in _SPACE:
+        character = self._text[self._pos]
+        if character in _SPACE:
             return self._space()
-        if kind := _SIGNS.get(sign):
+        if kind := _OPERATORS.get(character):
             return self._token(kind, self._pos + 1)
-        if special := self._special(sign):
-            return special()
-        if _is_alphanumeric(sign):
-            return self._word()
-        if sign.isascii() and sign.isprintable():
+        if special := self._special(character):
+            return special
+        if _is_alphanumeric(character):
+            return self._word(self._pos)
+        if character.isascii() and character.isprintable():
             return self._token(Kind.CHAR, self._pos + 1)
-        return self._error(f"unrecognized character in action: {_unicode(sign)}")
+        return self._error(f"unrecognized character in action: {_unicode(character)}")
 
-    def _special(self, sign: str) -> Callable[[], Token] | None:
-        match sign:
+    def _special(self, character: str) -> Token | None:
+        match character:
+            case ":" if self._text.startswith(":=", self._pos):
+                return self._token(Kind.DECLARE, self._pos + 2)
             case ":":
-                return self._declare
+                return self._error("expected :=")
             case '"' | "'" | "`":
-                return lambda: self._quote(sign)
+                return self._quote(character)
             case "$":
-                return lambda: self._name(Kind.VARIABLE)
+                return self._word(self._pos + 1)
             case ".":
                 following = self._text[self._pos + 1 : self._pos + 2]
                 is_number = not following or following in "0123456789"
-                return self._number if is_number else lambda: self._name(Kind.FIELD)
+                return self._number() if is_number else self._word(self._pos + 1)
             case "(" | ")":
-                return lambda: self._paren(sign)
-            case _ if sign in "+-0123456789":
-                return self._number
+                return self._paren(character)
+            case _ if character in "+-0123456789":
+                return self._number()
         return None
 
     def _space(self) -> Token:
@@ -191,19 +199,14 @@ class Lexer:
             end -= 1
         return self._token(Kind.SPACE, end)
 
-    def _declare(self) -> Token:
-        if not self._text.startswith(":=", self._pos):
-            return self._error("expected :=")
-        return self._token(Kind.DECLARE, self._pos + 2)
-
-    def _paren(self, sign: str) -> Token:
-        self._depth += 1 if sign == "(" else -1
+    def _paren(self, character: str) -> Token:
+        self._depth += 1 if character == "(" else -1
         if self._depth < 0:
             return self._error("unexpected right paren")
-        return self._token(Kind.LEFT_PAREN if sign == "(" else Kind.RIGHT_PAREN, self._pos + 1)
+        return self._token(Kind.LEFT_PAREN if character == "(" else Kind.RIGHT_PAREN, self._pos + 1)
 
-    def _quote(self, sign: str) -> Token:
-        if sign == "`":
+    def _quote(self, character: str) -> Token:
+        if character == "`":
             end = self._text.find("`", self._pos + 1)
             if end < 0:
                 return self._error("unterminated raw quoted string")
@@ -211,36 +214,23 @@ class Lexer:
         pattern, kind, words = {
             '"': (_QUOTED, Kind.STRING, "quoted string"),
             "'": (_CHARACTER, Kind.CHARACTER, "character constant"),
-        }[sign]
+        }[character]
         found = pattern.match(self._text, self._pos)
         return self._token(kind, found.end()) if found else self._error(f"unterminated {words}")
 
-    def _name(self, kind: Kind) -> Token:
-        """Return the token of `.Name`, `$name`, or a bare `.` or `$`."""
-        end = self._end_of_word(self._pos + 1)
-        if not self._ends_at(end):
-            return self._error(f"bad character {_unicode(self._text[end : end + 1])}")
-        if end == self._pos + 1 and kind is Kind.FIELD:
-            kind = Kind.DOT
-        return self._token(kind, end)
-
-    def _word(self) -> Token:
-        end = self._end_of_word(self._pos)
+    def _word(self, end: int) -> Token:
+        """Return a name, `.Name`, `$name`, or a bare `.` or `$`; its letters follow at `end`."""
+        while end < len(self._text) and _is_alphanumeric(self._text[end]):
+            end += 1
         if not self._ends_at(end):
             return self._error(f"bad character {_unicode(self._text[end : end + 1])}")
         word = self._text[self._pos : end]
-        if word in _KEYWORDS:
-            kind = Kind.KEYWORD
-        else:
-            kinds = {"true": Kind.BOOL, "false": Kind.BOOL, "nil": Kind.NIL}
-            kind = kinds.get(word, Kind.IDENTIFIER)
+        kind = _WORDS.get(word, Kind.IDENTIFIER)
+        if word[0] == "$":
+            kind = Kind.VARIABLE
+        elif word[0] == "." and len(word) > 1:
+            kind = Kind.FIELD
         return self._token(kind, end)
-
-    def _end_of_word(self, start: int) -> int:
-        end = start
-        while end < len(self._text) and _is_alphanumeric(self._text[end]):
-            end += 1
-        return end
 
     def _ends_at(self, end: int) -> bool:
         """Return whether a name may end here; `$x+2` is invalid."""
@@ -262,13 +252,13 @@ class Lexer:
         return start if found is None else found.end()
 
 
-def _is_alphanumeric(sign: str) -> bool:
-    return sign == "_" or sign.isalpha() or sign.isdecimal()
+def _is_alphanumeric(character: str) -> bool:
+    return character == "_" or character.isalpha() or character.isdecimal()
 
 
-def _unicode(sign: str) -> str:
+def _unicode(character: str) -> str:
     """Return a character in Go's `%#U` format."""
-    if not sign:
+    if not character:
         return "U+FFFFFFFFFFFFFFFF"  # the end of the text, as Go prints it
-    shown = f" '{sign}'" if sign.isprintable() else ""
-    return f"U+{ord(sign):04X}{shown}"
+    shown = f" '{character}'" if character.isprintable() else ""
+    return f"U+{ord(character):04X}{shown}"

@@ -13,57 +13,38 @@ class Node:
     pos: int
 
 
-# --------------------------------------------------------------------------- expressions
-
-
 @dataclass(frozen=True, slots=True)
-class Dot(Node):
-    def __str__(self) -> str:
-        return "."
-
-
-@dataclass(frozen=True, slots=True)
-class Nil(Node):
-    def __str__(self) -> str:
-        return "nil"
-
-
-@dataclass(frozen=True, slots=True)
-class Bool(Node):
-    value: bool
-
-    def __str__(self) -> str:
-        return "true" if self.value else "false"
-
-
-@dataclass(frozen=True, slots=True)
-class Number(Node):
-    """A number.  value: None if it does not fit an `int`; using it is then an error."""
+class Leaf(Node):
+    """A node without parts."""
 
     text: str
-    value: int | float | None
 
     def __str__(self) -> str:
         return self.text
 
 
+# --------------------------------------------------------------------------- expressions
+
+
+class Dot(Leaf):
+    __slots__ = ()
+
+
+class Nil(Leaf):
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class String(Node):
-    quoted: str
-    value: str
+class Literal(Leaf):
+    """A text, boolean or number.  value: None for an integer that does not fit an `int`."""
 
-    def __str__(self) -> str:
-        return self.quoted
+    value: str | bool | int | float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Identifier(Node):
+class Function(Leaf):
     """The name of a function."""
 
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +109,7 @@ class Pipe(Node):
                     yield arg
 
 
-Operand = Dot | Nil | Bool | Number | String | Identifier | Field | Variable | Chain | Pipe
+Operand = Dot | Nil | Literal | Function | Field | Variable | Chain | Pipe
 
 
 def _operand(node: Operand) -> str:
@@ -138,12 +119,8 @@ def _operand(node: Operand) -> str:
 # ---------------------------------------------------------------------------- statements
 
 
-@dataclass(frozen=True, slots=True)
-class Text(Node):
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
+class Text(Leaf):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

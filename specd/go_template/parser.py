@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Final
 
 from specd.go_template import nodes
-from specd.go_template.expressions import Expressions
+from specd.go_template.expressions import Expressions, TokenStream
 from specd.go_template.lexer import Kind, Token
 from specd.go_template.literals import quote
-from specd.go_template.token_stream import TokenStream
+
+_BRANCHES: Final[dict[str, type[nodes.If | nodes.With | nodes.Range]]] = {
+    "if": nodes.If,
+    "with": nodes.With,
+    "range": nodes.Range,
+}
 
 
 def parse(text: str, functions: frozenset[str]) -> dict[str, nodes.Block]:
@@ -50,7 +55,7 @@ class _Tree(Expressions):
                 delimiter = source.next()
                 word = source.next_word()
                 if word.is_keyword("define"):
-                    _Tree(source)._definition()  # noqa: SLF001 - one of us
+                    _Tree(source)._definition()  # noqa: SLF001 - the same class
                     continue
                 source.back(delimiter, word)
             node = self._text_or_action()
@@ -63,6 +68,11 @@ class _Tree(Expressions):
         source, context = self._source, "define clause"
         name = self._name(source.next_word(), context)
         self._expect(Kind.RIGHT, context)
+        self._define(name, context)
+
+    def _define(self, name: str, context: str) -> None:
+        """Parse the body of a `define` or `block`, up to its end."""
+        source = self._source
         body, end = self._list()
         if isinstance(end, _Else):
             raise source.error(f"unexpected {end} in {context}")
@@ -93,53 +103,41 @@ class _Tree(Expressions):
     def _action(self) -> nodes.Statement | _End:
         source = self._source
         token = source.next_word()
-        if token.kind is Kind.KEYWORD and (control := self._controls().get(token.text)):
-            return control(token)
+        match token.text if token.kind is Kind.KEYWORD else "":
+            case "if" | "with" | "range":
+                return self._branch(token)
+            case "else":
+                return self._else()
+            case "end":
+                return _End(self._expect(Kind.RIGHT, "end").pos)
+            case "break":
+                return self._loop_exit(nodes.Break(token.pos), "{{break}}")
+            case "continue":
+                return self._loop_exit(nodes.Continue(token.pos), "{{continue}}")
+            case "template":
+                return self._call()
+            case "block":
+                return self._block()
         source.back(token)
         token = source.peek()
         return nodes.Action(token.pos, self._pipeline("command", Kind.RIGHT))
 
-    def _controls(self) -> dict[str, Callable[[Token], nodes.Statement | _End]]:
-        return {
-            "block": self._block,
-            "break": lambda token: self._break_or_continue(token, nodes.Break(token.pos)),
-            "continue": lambda token: self._break_or_continue(token, nodes.Continue(token.pos)),
-            "else": self._else,
-            "end": lambda _: _End(self._expect(Kind.RIGHT, "end").pos),
-            "if": self._if,
-            "range": self._range,
-            "template": self._call,
-            "with": self._with,
-        }
-
-    def _break_or_continue(
-        self, token: Token, node: nodes.Break | nodes.Continue
-    ) -> nodes.Statement:
-        what = f"{{{{{token.text}}}}}"
+    def _loop_exit(self, node: nodes.Break | nodes.Continue, what: str) -> nodes.Statement:
         if (following := self._source.next_word()).kind is not Kind.RIGHT:
             raise self._unexpected(following, what)
         if not self._ranges:
             raise self._source.error(f"{what} outside {{{{range}}}}")
         return node
 
-    def _else(self, _: Token) -> _End:
+    def _else(self) -> _End:
         following = self._source.peek_word()
         # The caller parses the rest of `else if` and `else with`.
         if following.is_keyword("if", "with"):
             return _Else(following.pos)
         return _Else(self._expect(Kind.RIGHT, "else").pos)
 
-    def _if(self, token: Token) -> nodes.Statement:
-        return nodes.If(token.pos, *self._control("if"))
-
-    def _with(self, token: Token) -> nodes.Statement:
-        return nodes.With(token.pos, *self._control("with"))
-
-    def _range(self, token: Token) -> nodes.Statement:
-        return nodes.Range(token.pos, *self._control("range"))
-
-    def _control(self, word: str) -> tuple[nodes.Pipe, nodes.Block, nodes.Block | None]:
-        source, n_variables = self._source, len(self._variables)
+    def _branch(self, token: Token) -> nodes.If | nodes.With | nodes.Range:
+        source, word, n_variables = self._source, token.text, len(self._variables)
         source.enter_nested("block")
         pipe = self._pipeline(word, Kind.RIGHT)
         self._ranges += word == "range"
@@ -147,40 +145,37 @@ class _Tree(Expressions):
         self._ranges -= word == "range"
         else_body: nodes.Block | None = None
         if isinstance(end, _Else):
-            if word in {"if", "with"} and source.peek().is_keyword(word):
-                again = source.next()
+            if word != "range" and source.peek().is_keyword(word):
                 # One {{end}} closes both the inner and the outer statement.
-                else_body = (self._if(again) if word == "if" else self._with(again),)
+                else_body = (self._branch(source.next()),)
             else:
                 else_body, end = self._list()
                 if isinstance(end, _Else):
                     raise source.error(f"expected end; found {end}")
         source.depth -= 1
         del self._variables[n_variables:]
-        return pipe, body, else_body
+        return _BRANCHES[word](token.pos, pipe, body, else_body)
 
-    def _block(self, _: Token) -> nodes.Statement:
+    def _block(self) -> nodes.Statement:
         source, context = self._source, "block clause"
         token = source.next_word()
         name = self._name(token, context)
         pipe = self._pipeline(context, Kind.RIGHT)
         source.enter_nested("block")
-        body, end = _Tree(source)._list()  # noqa: SLF001 - one of us
+        _Tree(source)._define(name, context)  # noqa: SLF001 - the same class
         source.depth -= 1
-        if isinstance(end, _Else):
-            raise source.error(f"unexpected {end} in {context}")
-        source.define(name, body)
         return nodes.Call(token.pos, name, quote(name), pipe)
 
-    def _call(self, _: Token) -> nodes.Statement:
+    def _call(self) -> nodes.Statement:
         source, context = self._source, "template clause"
         token = source.next_word()
         name = self._name(token, context)
         following = source.next_word()
-        if following.kind is Kind.RIGHT:
-            return nodes.Call(token.pos, name, quote(name), None)
-        source.back(following)
-        return nodes.Call(token.pos, name, quote(name), self._pipeline(context, Kind.RIGHT))
+        pipe = None
+        if following.kind is not Kind.RIGHT:
+            source.back(following)
+            pipe = self._pipeline(context, Kind.RIGHT)
+        return nodes.Call(token.pos, name, quote(name), pipe)
 
     def _name(self, token: Token, context: str) -> str:
         if token.kind not in {Kind.STRING, Kind.RAW_STRING}:

@@ -6,8 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from specd.go_template.flags import NO_FLAGS, Flags
-from specd.go_template.formatting import format_typed, format_value, join_texts
+from specd.go_template.formatting import (
+    NO_FLAGS,
+    Flags,
+    format_typed,
+    format_value,
+    join_texts,
+)
 from specd.go_template.values import NO_VALUE
 
 #: Limit of a width or a precision.
@@ -54,7 +59,7 @@ class _Printf:
         self._n = 0
         self._out: list[str] = []
         self._reordered = False
-        self._good = True  # every argument index in this verb is valid
+        self._is_valid = True  # every argument index in this verb is valid
         self._indexed = False  # an argument index came just before
 
     def run(self) -> Iterator[str]:
@@ -68,17 +73,17 @@ class _Printf:
             yield form[self._i : percent]
             self._i = percent + 1
             self._verb()
-            yield from self._written()
+            yield from self._take_output()
         rest = self._values[self._n :]
         if rest and not self._reordered:
             yield f"%!(EXTRA {join_texts(map(format_typed, rest), ', ')})"
 
-    def _written(self) -> list[str]:
+    def _take_output(self) -> list[str]:
         pieces, self._out = self._out, []
         return pieces
 
     def _verb(self) -> None:
-        self._good, self._indexed = True, False
+        self._is_valid, self._indexed = True, False
         flags = self._flags()
         self._argument_number()
         flags = self._precision(self._width(flags))
@@ -91,7 +96,7 @@ class _Printf:
         self._i += 1
         if verb == "%":
             self._out.append("%")
-        elif not self._good:
+        elif not self._is_valid:
             self._out.append(f"%!{verb}(BADINDEX)")
         elif self._n >= len(self._values):
             self._out.append(f"%!{verb}(MISSING)")
@@ -111,7 +116,7 @@ class _Printf:
         return Flags(**found)
 
     def _width(self, flags: Flags) -> Flags:
-        if self._accept_sign("*"):
+        if self._accept("*"):
             width = self._argument("%!(BADWIDTH)")
             if width is None:
                 return flags
@@ -120,7 +125,7 @@ class _Printf:
             return replace(flags, width=width)
         number = self._number()
         if number is not None and self._indexed:
-            self._good = False
+            self._is_valid = False
         return replace(flags, width=number)
 
     def _precision(self, flags: Flags) -> Flags:
@@ -129,27 +134,27 @@ class _Printf:
             return flags
         self._i += 1
         if self._indexed:
-            self._good = False
+            self._is_valid = False
         self._argument_number()
-        if self._accept_sign("*"):
+        if self._accept("*"):
             precision = self._argument("%!(BADPREC)", least=0)
             return replace(flags, precision=precision)
         return replace(flags, precision=self._number() or 0)
 
-    def _accept_sign(self, sign: str) -> bool:
-        if not self._form.startswith(sign, self._i):
+    def _accept(self, character: str) -> bool:
+        if not self._form.startswith(character, self._i):
             return False
         self._i += 1
         return True
 
-    def _argument(self, complaint: str, least: int = -_MAX_WIDTH) -> int | None:
+    def _argument(self, error: str, least: int = -_MAX_WIDTH) -> int | None:
         """Return a width or precision from an argument."""
         value = self._values[self._n] if self._n < len(self._values) else None
         self._n = min(self._n + 1, len(self._values))
         self._indexed = False
         if type(value) is int and least <= value <= _MAX_WIDTH:
             return value
-        self._out.append(complaint)
+        self._out.append(error)
         return None
 
     def _number(self) -> int | None:
@@ -171,7 +176,7 @@ class _Printf:
         end = self._form.find("]", self._i)
         if end < 0:
             self._i += 1
-            self._good = False
+            self._is_valid = False
             return
         digits = self._form[self._i + 1 : end]
         self._i = end + 1
@@ -180,4 +185,4 @@ class _Printf:
         if is_number and 1 <= int(digits) <= len(self._values):
             self._n = int(digits) - 1
         else:
-            self._good = False
+            self._is_valid = False

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
-from specd.errors import InvalidRequest
+from specd.errors import GoTemplateError, InvalidRequest
 from specd.go_template import nodes, parser
 from specd.go_template.budget import Budget
-from specd.go_template.error import GoTemplateError
 from specd.go_template.evaluator import Evaluator
 from specd.go_template.functions import FUNCTIONS
 

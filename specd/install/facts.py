@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Final
 
 import specd
+from specd.daemon_address import DEFAULT_HOST, HOST_VARIABLE, strip_quotes
 from specd.errors import BadSetting, InstallError
 from specd.install import layout
 from specd.install.host_system import CommandFailed, HostSystem, UnitState
 from specd.install.layout import ShippedFiles, shipped
-from specd.install.ollama_service import plain, read_environment
 from specd.install.record import Record, read_record
 from specd.install.systemd_syntax import parse_environment
-from specd.install.unit_files import UNIT_FOLDERS
+from specd.install.unit_settings import UNIT_FOLDERS, UnitSettings, ask_systemd
 from specd.port_owner import PortOwner, find_port_owner
 from specd.settings import HostAddress, parse_host, read_env_file
 
-_NO_SERVICE, _NO_SOCKET, _NO_OLLAMA = (
-    UnitState(name, is_there=False) for name in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)
+_FOLDERS: Final = (
+    *(layout.ENVIRONMENT, layout.STAGED, layout.FORMER, layout.STATE, layout.CONFIG),
+    *(f"{layout.UNITS}/{unit}.d" for unit in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)),
 )
-_DEFAULT_HOST: Final = "127.0.0.1:11434"
 NO_SYSTEMD: Final = "systemd does not run here"
 
 
@@ -38,8 +38,8 @@ class HostFacts:
     folders: the existing folders among those of layout.py.
     command: the target of the link COMMAND; "" if it is not a link, None if it does not exist.
     environment: the variables of specd.service; own_settings: those from specd.env.
-    ollama_environment: the variables of ollama.service; unread: why some are missing.
-    unseen: why systemd could not report the units, "" if it did.
+    ollama_environment: the variables of ollama.service.
+    ollama_error: why these are unknown.  systemd_error: why the units' states are unknown.
     runs_installed: this program is the installed one.
     read_only: places on read-only file systems.  free_bytes: free disk space at ENVIRONMENT.
     """
@@ -50,14 +50,14 @@ class HostFacts:
     contents: Mapping[str, bytes] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
     command: str | None = None
-    service: UnitState = _NO_SERVICE
-    socket: UnitState = _NO_SOCKET
-    ollama: UnitState = _NO_OLLAMA
+    service: UnitState = field(default=UnitState(layout.SERVICE, exists=False))
+    socket: UnitState = field(default=UnitState(layout.SOCKET, exists=False))
+    ollama: UnitState = field(default=UnitState(layout.OLLAMA, exists=False))
     environment: Mapping[str, str] = field(default_factory=dict)
     own_settings: Mapping[str, str] = field(default_factory=dict)
     ollama_environment: Mapping[str, str] = field(default_factory=dict)
-    unread: str = ""
-    unseen: str = ""
+    ollama_error: str = ""
+    systemd_error: str = ""
     has_user: bool = False
     has_selinux: bool = False
     runs_installed: bool = False
@@ -74,7 +74,7 @@ def address_in(variables: Mapping[str, str]) -> HostAddress:
 
     Both serve plain HTTP at the root; scheme and path are for clients behind a proxy.
     """
-    named = plain(variables.get("OLLAMA_HOST", "")) or _DEFAULT_HOST
+    named = strip_quotes(variables.get(HOST_VARIABLE, "")) or DEFAULT_HOST
     return replace(parse_host(named), scheme="http", path="")
 
 
@@ -83,33 +83,15 @@ def gather_facts(machine: HostSystem, *, dry_run: bool = False) -> HostFacts:
 
     Raises InstallError if systemd is missing, or if a plan is impossible.
     """
-    has_systemd = machine.at("/run/systemd/system").is_dir()
-    if not has_systemd and not dry_run:
-        raise InstallError(
-            f"{NO_SYSTEMD}: `specd install` installs a systemd service."
-            "  Elsewhere (a container, another init), let the container or init system run"
-            " `specd serve`"
-        )
-    brought = shipped()
-    record = read_record(machine.at(layout.RECORD))
-    paths = {*brought.files, *record.files, layout.ENV_FILE, layout.OLLAMA_ENV_FILE}
-    contents = dict(_contents(machine, {*paths, layout.DROP_IN, layout.PAUSE}))
-    facts = HostFacts(
-        shipped=brought,
-        version=specd.__version__,
-        record=record,
-        contents=contents,
-        folders=_folders(machine),
-        command=_command(machine.at(layout.COMMAND)),
-        own_settings=_from_file(machine, layout.ENV_FILE),
-        has_user=_has_user(layout.USER),
-        has_selinux=machine.at("/sys/fs/selinux/enforce").exists(),
-        runs_installed=Path(sys.prefix) == machine.at(layout.ENVIRONMENT),
-        read_only=tuple(_read_only(machine)),
-        free_bytes=shutil.disk_usage(_nearest_existing(machine.at(layout.ENVIRONMENT))).free,
-    )
-    if not has_systemd:
-        return _without_systemd(facts, machine, NO_SYSTEMD)
+    if not machine.at("/run/systemd/system").is_dir():
+        if not dry_run:
+            raise InstallError(
+                f"{NO_SYSTEMD}: `specd install` installs a systemd service."
+                "  Elsewhere (a container, another init), let the container or init system run"
+                " `specd serve`"
+            )
+        return _without_systemd(_file_facts(machine), machine, NO_SYSTEMD)
+    facts = _file_facts(machine)
     try:
         return _with_units(facts, machine)
     except CommandFailed as error:
@@ -118,59 +100,61 @@ def gather_facts(machine: HostSystem, *, dry_run: bool = False) -> HostFacts:
         return _without_systemd(facts, machine, str(error))
 
 
+def _file_facts(machine: HostSystem) -> HostFacts:
+    """Return the facts that need no systemd."""
+    shipped_files = shipped()
+    record = read_record(machine.at(layout.RECORD))
+    paths = {*shipped_files.files, *record.files, layout.ENV_FILE, layout.OLLAMA_ENV_FILE}
+    environment = machine.at(layout.ENVIRONMENT)
+    return HostFacts(
+        shipped=shipped_files,
+        version=specd.__version__,
+        record=record,
+        contents=dict(_contents(machine, {*paths, layout.DROP_IN, layout.PAUSE})),
+        folders=frozenset(place for place in _FOLDERS if machine.at(place).is_dir()),
+        command=_command(machine.at(layout.COMMAND)),
+        environment=_from_file(machine, layout.OLLAMA_ENV_FILE)
+        | _from_file(machine, layout.ENV_FILE),
+        own_settings=_from_file(machine, layout.ENV_FILE),
+        has_user=_has_user(layout.USER),
+        has_selinux=machine.at("/sys/fs/selinux/enforce").exists(),
+        runs_installed=Path(sys.prefix) == environment,
+        read_only=tuple(_read_only(machine)),
+        free_bytes=shutil.disk_usage(_nearest_existing(environment)).free,
+    )
+
+
 def _with_units(facts: HostFacts, machine: HostSystem) -> HostFacts:
     """Add what systemd knows about the units.  Raises CommandFailed."""
     ollama = machine.unit(layout.OLLAMA)
-    ollama_settings, unread = _ollama_environment(machine) if ollama.is_there else ({}, "")
+    settings = ask_systemd(machine) if ollama.exists else UnitSettings()
+    variables, ollama_error = dict(settings.environment), ""
+    try:
+        variables |= settings.read_files(machine)
+    except InstallError as error:  # only a migration needs them, and it fails without them
+        variables, ollama_error = {}, str(error)
     return replace(
         facts,
         service=machine.unit(layout.SERVICE),
         socket=machine.unit(layout.SOCKET),
         ollama=ollama,
+        # Files override the units' Environment=.
         environment=parse_environment(machine.value(layout.SERVICE, "Environment"))
-        | _from_files(machine),
-        ollama_environment=ollama_settings,
-        unread=unread,
+        | dict(facts.environment),
+        ollama_environment=variables,
+        ollama_error=ollama_error,
     )
 
 
 def _without_systemd(facts: HostFacts, machine: HostSystem, why: str) -> HostFacts:
     """Add what the unit files say, without systemd."""
-    service, socket, ollama = (
-        UnitState(name, is_there=_has_unit(machine, name), is_known=False)
-        for name in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)
-    )
-    return replace(
-        facts,
-        service=service,
-        socket=socket,
-        ollama=ollama,
-        environment=_from_files(machine),
-        unseen=why,
-    )
 
+    def unit(name: str) -> UnitState:
+        exists = any(machine.at(f"{folder}/{name}").exists() for folder in UNIT_FOLDERS)
+        return UnitState(name, exists=exists, is_known=False)
 
-def _has_unit(machine: HostSystem, name: str) -> bool:
-    return any(machine.at(f"{folder}/{name}").exists() for folder in UNIT_FOLDERS)
-
-
-def _ollama_environment(machine: HostSystem) -> tuple[dict[str, str], str]:
-    """Return Ollama's variables, and why some are missing, "" if none are.
-
-    Only a migration needs them, and it fails without them.
-    """
-    try:
-        from_units, from_files = read_environment(machine)
-    except CommandFailed:
-        raise
-    except InstallError as error:
-        return {}, str(error)
-    return {**from_units, **from_files}, ""
-
-
-def _from_files(machine: HostSystem) -> dict[str, str]:
-    """Return the variables of specd.service's files, which override the units' Environment=."""
-    return _from_file(machine, layout.OLLAMA_ENV_FILE) | _from_file(machine, layout.ENV_FILE)
+    service, socket, ollama = map(unit, (layout.SERVICE, layout.SOCKET, layout.OLLAMA))
+    return replace(facts, service=service, socket=socket, ollama=ollama, systemd_error=why)
 
 
 def _from_file(machine: HostSystem, path: str) -> dict[str, str]:
@@ -188,12 +172,12 @@ def find_port_holder(
     if holder is None or holder.unit in {layout.SERVICE, *replaced}:
         return None
     is_ours = facts.socket.is_active and holder.pid in {0, 1}
-    is_unseen = not holder.pid and any(
+    is_hidden = not holder.pid and any(
         unit.may_run
         for unit in (facts.service, facts.ollama)
         if unit.name in {layout.SERVICE, *replaced}
     )
-    return None if is_ours or is_unseen else holder
+    return None if is_ours or is_hidden else holder
 
 
 def _contents(machine: HostSystem, paths: Iterable[str]) -> Iterable[tuple[str, bytes]]:
@@ -204,18 +188,6 @@ def _contents(machine: HostSystem, paths: Iterable[str]) -> Iterable[tuple[str, 
             continue
         except PermissionError:  # a dry run without root
             yield path, b""
-
-
-def _folders(machine: HostSystem) -> frozenset[str]:
-    places = (
-        layout.ENVIRONMENT,
-        layout.STAGED,
-        layout.FORMER,
-        layout.STATE,
-        layout.CONFIG,
-        *(f"{layout.UNITS}/{unit}.d" for unit in (layout.SERVICE, layout.SOCKET, layout.OLLAMA)),
-    )
-    return frozenset(place for place in places if machine.at(place).is_dir())
 
 
 def _command(path: Path) -> str | None:

@@ -6,43 +6,34 @@ import json
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from typing import Final
 
 from specd.errors import InstallError
 from specd.install.host_system import HostSystem
-from specd.install.steps import Step
+from specd.install.steps import Step, Undo
 
 _TIMEOUT_S: Final = 60.0
 _ONE_TRY_S: Final = 10.0
 
 
-@dataclass
-class CheckHealth(Step):
-    """A step that waits for an answer of the daemon.
+def check_health(url: str, n_models: int = 0) -> Step:
+    """Return a step that waits for an answer of the daemon.
 
     url: without a trailing slash.  n_models: manifests in the store; some must be listed.
     """
 
-    url: str
-    n_models: int = 0
-
-    @property
-    def words(self) -> str:
-        listed = f", and lists models ({format_model_count(self.n_models)} in the store)"
-        return f"check that specd answers on {self.url}{listed if self.n_models else ''}"
-
-    def do(self, machine: HostSystem) -> None:  # noqa: ARG002
-        version = _ask(f"{self.url}/api/version")
-        if not self.n_models or version is None:
-            return
-        listed = _ask(f"{self.url}/api/tags")
+    def do(_: HostSystem, _undo: Undo) -> None:
+        version = _ask(f"{url}/api/version")
+        listed = _ask(f"{url}/api/tags") if n_models and version is not None else None
         if isinstance(listed, dict) and not listed.get("models"):
-            none = "none of the" if self.n_models > 1 else "not the"
+            none = "none of the" if n_models > 1 else "not the"
             raise InstallError(
-                f"specd lists {none} {format_model_count(self.n_models)} in the store:"
+                f"specd lists {none} {format_model_count(n_models)} in the store:"
                 " journalctl -u specd"
             )
+
+    listed = f", and lists models ({format_model_count(n_models)} in the store)"
+    return Step(f"check that specd answers on {url}{listed if n_models else ''}", do)
 
 
 def format_model_count(n_models: int) -> str:

@@ -30,18 +30,18 @@ class UnitState:
     """
 
     name: str
-    is_there: bool = True
+    exists: bool = True
     is_active: bool = False
     is_enabled: bool = False
     is_known: bool = True
 
     @property
     def may_run(self) -> bool:
-        return self.is_active or (self.is_there and not self.is_known)
+        return self.is_active or (self.exists and not self.is_known)
 
     @property
     def words(self) -> str:
-        if not self.is_there:
+        if not self.exists:
             return f"{self.name} not installed"
         if not self.is_known:
             return f"{self.name} installed, state unknown"
@@ -50,10 +50,14 @@ class UnitState:
 
 
 class HostSystem:
-    """The machine.  root: "/" except in tests."""
+    """The machine.
 
-    def __init__(self, root: Path = Path("/")) -> None:
+    root: "/" except in tests.  timeout_s: the limit of a command.
+    """
+
+    def __init__(self, root: Path = Path("/"), timeout_s: float = _TIMEOUT_S) -> None:
         self.root = root
+        self._timeout_s = timeout_s
 
     def at(self, path: str) -> Path:
         return self.root / path.lstrip("/")
@@ -68,14 +72,14 @@ class HostSystem:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=_TIMEOUT_S,
+                timeout=self._timeout_s,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CommandFailed(f"`{_command_text(command)}` failed: {error}") from error
         if done.returncode != 0:
-            said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-_LAST_LINES:])
-            raise CommandFailed(f"`{_command_text(command)}` failed: {said or done.returncode}")
+            output = "\n".join((done.stderr or done.stdout).strip().splitlines()[-_LAST_LINES:])
+            raise CommandFailed(f"`{_command_text(command)}` failed: {output or done.returncode}")
         return done.stdout
 
     def own(self, path: Path, group: str) -> None:
@@ -90,23 +94,29 @@ class HostSystem:
         return True
 
     def show(self, unit: str, *properties: str) -> dict[str, str]:
-        """Return single-line properties from `systemctl show`; empty if there is no such unit."""
-        wanted = [word for name in properties for word in ("-p", name)]
-        lines = self.run("systemctl", "show", unit, *wanted).splitlines()
-        found = dict(line.split("=", 1) for line in lines if "=" in line)
-        return {name: found.get(name, "") for name in properties}
+        """Return single-line properties from `systemctl show`; "" for those without a value.
+
+        A property that occurs several times (Listen) becomes one value with a line each.
+        """
+        names = [word for name in properties for word in ("-p", name)]
+        found: dict[str, list[str]] = {name: [] for name in properties}
+        for line in self.run("systemctl", "show", unit, *names).splitlines():
+            name, is_property, value = line.partition("=")
+            if is_property and name in found:
+                found[name].append(value)
+        return {name: "\n".join(values) for name, values in found.items()}
 
     def value(self, unit: str, name: str) -> str:
         """Return one property, which may have several lines."""
         return self.run("systemctl", "show", unit, "-p", name, "--value").rstrip("\n")
 
     def unit(self, name: str) -> UnitState:
-        said = self.show(name, "LoadState", "ActiveState", "UnitFileState")
+        state = self.show(name, "LoadState", "ActiveState", "UnitFileState")
         return UnitState(
             name,
-            is_there=said["LoadState"] not in {"not-found", ""},
-            is_active=said["ActiveState"] in {"active", "activating", "reloading"},
-            is_enabled=said["UnitFileState"] == "enabled",
+            exists=state["LoadState"] not in {"not-found", ""},
+            is_active=state["ActiveState"] in {"active", "activating", "reloading"},
+            is_enabled=state["UnitFileState"] == "enabled",
         )
 
     def set_unit_states(self, *wanted: UnitState) -> None:
@@ -116,7 +126,7 @@ class HostSystem:
         """
         self.run("systemctl", "daemon-reload")
         pairs = [(unit, self.unit(unit.name)) for unit in wanted]
-        pairs = [(unit, now) for unit, now in pairs if now.is_there]
+        pairs = [(unit, now) for unit, now in pairs if now.exists]
         for unit, now in pairs:
             if now.is_active and not unit.is_active:
                 self.run("systemctl", "stop", unit.name)

@@ -8,21 +8,21 @@ from typing import Final
 from specd.errors import InstallError
 from specd.install import layout
 from specd.install.facts import HostFacts, address_in
-from specd.install.health_check import CheckHealth
-from specd.install.interpreter import PythonChoice
+from specd.install.health_check import check_health
+from specd.install.interpreter import Interpreter
+from specd.install.plan import StepPlan
 from specd.install.record import Record, fingerprint
-from specd.install.step_runner import StepPlan
 from specd.install.steps import (
-    BackUpFile,
-    PutFile,
-    PutLink,
-    RunProgram,
-    SaveUnitStates,
-    StartUnit,
     Step,
+    back_up_file,
+    link_file,
+    put_file,
+    run_program,
+    save_unit_states,
+    start_unit,
 )
+from specd.install.venv import build_venv, restore_former_venv, swap_venv
 from specd.install.venv_sources import Sources
-from specd.install.venv_steps import BuildVenv, RestoreFormerVenv, SwapVenv
 from specd.port_owner import PortOwner, addresses_overlap
 
 #: Space besides the copy: compiled code, the file system's journal, a model's manifest.
@@ -32,12 +32,15 @@ _STILL_RUNS: Final = (
     f"{layout.SERVICE} runs and is not restarted: its new engines have another version than"
     " the daemon, so answers may fail until `systemctl restart specd`"
 )
-RELOAD: Final = RunProgram("reload systemd's units", ("systemctl", "daemon-reload"))
+RELOAD: Final = run_program("reload systemd's units", "systemctl", "daemon-reload")
+
+#: What to build the environment from.
+VenvContents = tuple[Interpreter, Sources]
 
 
 def plan_install(
     facts: HostFacts,
-    venv_contents: tuple[PythonChoice, Sources] | None,
+    venv_contents: VenvContents | None,
     *,
     starts: bool = True,
     holder: PortOwner | None = None,
@@ -50,17 +53,19 @@ def plan_install(
     check(facts, venv_contents)
     if starts and holder is not None:
         raise InstallError(_port_remark(facts, holder))
-    units = SaveUnitStates((facts.service, facts.socket))
-    steps: list[Step] = [
-        units,
+    steps = [
+        save_unit_states(facts.service, facts.socket),
         write_record(installed_record(facts)),
         *install_steps(facts, venv_contents),
     ]
     outcome = [f"specd {facts.version} is installed; its settings are in {layout.ENV_FILE}"]
     if starts:
         steps += [
-            StartUnit(layout.SERVICE, enable=_should_enable(facts)),
-            CheckHealth(facts.address.url),
+            # A user may have chosen to start the service by its socket.
+            start_unit(
+                layout.SERVICE, enable=facts.service.is_enabled or not facts.socket.is_enabled
+            ),
+            check_health(facts.address.url),
         ]
         outcome.append(f"It listens on {facts.address.url}; log: journalctl -u specd")
     elif facts.service.is_active:
@@ -70,16 +75,20 @@ def plan_install(
         )
     else:
         outcome.append("To start it now and at every boot: systemctl enable --now specd")
-    said = (*unseen(facts), *remarks(facts), *(_ollama_remark(facts) if starts else ()))
+    notes = (
+        *remarks_on_unknowns(facts),
+        *remarks(facts),
+        *(_ollama_remark(facts) if starts else ()),
+    )
     if facts.service.is_active and venv_contents is not None and not starts:
-        said += (_STILL_RUNS,)
-    done = (
+        notes += (_STILL_RUNS,)
+    title = (
         f"Updating specd {facts.record.version} to" if facts.record.version else "Installing specd"
     )
-    return StepPlan(f"{done} {facts.version}", tuple(steps), said, tuple(outcome))
+    return StepPlan(f"{title} {facts.version}", tuple(steps), notes, tuple(outcome))
 
 
-def check(facts: HostFacts, venv_contents: tuple[PythonChoice, Sources] | None) -> None:
+def check(facts: HostFacts, venv_contents: VenvContents | None) -> None:
     """Raise InstallError if the installation should not start."""
     for place in facts.read_only:
         if place != layout.COMMAND:
@@ -101,43 +110,29 @@ def check(facts: HostFacts, venv_contents: tuple[PythonChoice, Sources] | None) 
         )
 
 
-def install_steps(
-    facts: HostFacts, venv_contents: tuple[PythonChoice, Sources] | None
-) -> Iterator[Step]:
+def install_steps(facts: HostFacts, venv_contents: VenvContents | None) -> Iterator[Step]:
     """Yield all steps of an installation except its start."""
     if layout.FORMER in facts.folders and layout.ENVIRONMENT not in facts.folders:
-        yield RestoreFormerVenv()
+        yield restore_former_venv()
     if venv_contents is not None:
-        yield BuildVenv(*venv_contents)
-        yield SwapVenv()
+        yield build_venv(*venv_contents)
+        yield swap_venv()
         if facts.has_selinux:
-            yield RunProgram("label it", ("restorecon", "-R", layout.ENVIRONMENT))
+            yield run_program("label it", "restorecon", "-R", layout.ENVIRONMENT)
     for path, content in facts.shipped.files.items():
-        yield from _back_up(facts, path, content)
-        yield PutFile(path, content)
-    yield RunProgram("create the user and the groups", ("systemd-sysusers", layout.SYSUSERS))
+        before = facts.contents.get(path, content)
+        if before != content and fingerprint(before) != facts.record.files.get(path):
+            yield back_up_file(path)
+        yield put_file(path, content)
+    yield run_program("create the user and the groups", "systemd-sysusers", layout.SYSUSERS)
     if layout.ENV_FILE not in facts.contents:
         # The daemon reads it again on SIGHUP; other users must not, since it may contain keys.
         why = "every setting, commented out"
-        yield PutFile(layout.ENV_FILE, facts.shipped.env_file, 0o640, layout.USER, why)
-    yield RunProgram("", ("systemd-tmpfiles", "--create", layout.TMPFILES))
+        yield put_file(layout.ENV_FILE, facts.shipped.env_file, 0o640, layout.USER, why)
+    yield run_program("", "systemd-tmpfiles", "--create", layout.TMPFILES)
     if _may_link(facts):
-        yield PutLink(layout.COMMAND, f"{layout.ENVIRONMENT}/bin/specd")
+        yield link_file(layout.COMMAND, f"{layout.ENVIRONMENT}/bin/specd")
     yield RELOAD
-
-
-def _back_up(facts: HostFacts, path: str, content: bytes) -> Iterator[Step]:
-    """Yield a step that backs up the file if a person has changed it."""
-    before = facts.contents.get(path)
-    if before is None or before == content:
-        return
-    if fingerprint(before) != facts.record.files.get(path):
-        yield BackUpFile(path, backup_name(path))
-
-
-def backup_name(path: str) -> str:
-    """Return a name without a unit's suffix, so that systemd ignores the file."""
-    return f"{path}.kept-by-specd"
 
 
 def _may_link(facts: HostFacts) -> bool:
@@ -157,17 +152,17 @@ def installed_record(facts: HostFacts) -> Record:
     )
 
 
-def write_record(record: Record) -> PutFile:
+def write_record(record: Record) -> Step:
     """Return the first step of a plan, so that the next run knows about an interrupted one."""
-    return PutFile(layout.RECORD, record.bytes(), why="the record of this run")
+    return put_file(layout.RECORD, record.bytes(), why="the record of this run")
 
 
-def unseen(facts: HostFacts) -> Iterator[str]:
+def remarks_on_unknowns(facts: HostFacts) -> Iterator[str]:
     """Yield remarks on facts that are unknown."""
-    if facts.unread:
-        yield f"the address of {layout.OLLAMA} is unknown: {facts.unread}"
-    if facts.unseen:
-        yield f"the states of the units are unknown: {facts.unseen}"
+    if facts.ollama_error:
+        yield f"the address of {layout.OLLAMA} is unknown: {facts.ollama_error}"
+    if facts.systemd_error:
+        yield f"the states of the units are unknown: {facts.systemd_error}"
 
 
 def remarks(facts: HostFacts) -> Iterator[str]:
@@ -177,11 +172,6 @@ def remarks(facts: HostFacts) -> Iterator[str]:
         yield f"{layout.COMMAND} cannot be written; the command is {layout.ENVIRONMENT}/bin/specd"
     elif not _may_link(facts):
         yield f"{layout.COMMAND} belongs to another program and is not changed"
-
-
-def _should_enable(facts: HostFacts) -> bool:
-    """Return False if the user has chosen to start the service by its socket."""
-    return facts.service.is_enabled or not facts.socket.is_enabled
 
 
 def _ollama_remark(facts: HostFacts) -> Iterator[str]:

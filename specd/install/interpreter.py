@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,13 +27,18 @@ _PLACES: Final = ("/usr/bin", "/usr/local/bin")
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python interpreter.  abi: the ABI of compiled modules ("cpython-311-x86_64-linux-gnu")."""
+    """A Python interpreter.
+
+    abi: the ABI of compiled modules ("cpython-311-x86_64-linux-gnu").
+    is_copied: the service's environment gets a copy of it.
+    """
 
     executable: str
     prefix: str
     stdlib: str
     abi: str
     version: str
+    is_copied: bool = False
 
     @property
     def is_visible(self) -> bool:
@@ -41,20 +46,11 @@ class Interpreter:
         paths = (self.executable, str(Path(self.executable).resolve()), self.prefix, self.stdlib)
         return not any(is_below(path, HIDDEN) for path in paths)
 
-
-@dataclass(frozen=True)
-class PythonChoice:
-    """The chosen Python.  is_copied: the environment gets a copy of the interpreter."""
-
-    interpreter: Interpreter
-    is_copied: bool = False
-
     @property
     def words(self) -> str:
-        python = self.interpreter
         if self.is_copied:
-            return f"a copy of Python {python.version} from {python.prefix}"
-        return f"Python {python.version} at {python.executable}"
+            return f"a copy of Python {self.version} from {self.prefix}"
+        return f"Python {self.version} at {self.executable}"
 
 
 def current_interpreter() -> Interpreter:
@@ -84,27 +80,27 @@ def inspect(executable: str) -> Interpreter | None:
 
 
 def choose_interpreter(
-    now: Interpreter, others: Sequence[Interpreter], asked: str = ""
-) -> PythonChoice:
+    now: Interpreter, others: Sequence[Interpreter], named: str = ""
+) -> Interpreter:
     """Return the Python for the service.
 
-    asked: an executable that the user named.  Raises InstallError with a hint.
+    named: an executable that the user chose.  Raises InstallError with a hint.
     """
-    if asked:
-        return PythonChoice(_asked(now, asked, inspect(asked)))
+    if named:
+        return _checked(now, named, inspect(named))
     for python in (now, *others):
         if python.is_visible and python.abi == now.abi:
-            return PythonChoice(python)
+            return python
     if Path(now.prefix, "lib", f"python{now.version}").is_dir() and now.prefix != "/usr":
-        return PythonChoice(now, is_copied=True)
+        return replace(now, is_copied=True)
     raise InstallError(
-        f"the service cannot see {now.executable}: its sandbox hides {_listed(HIDDEN)}."
+        f"the service cannot see {now.executable}: its sandbox hides {', '.join(HIDDEN)}."
         f"  Install the system's Python {now.version} (Debian, Ubuntu: apt install"
         f" python{now.version}), or name one: specd install --python /path/to/python{now.version}"
     )
 
 
-def _asked(now: Interpreter, named: str, found: Interpreter | None) -> Interpreter:
+def _checked(now: Interpreter, named: str, found: Interpreter | None) -> Interpreter:
     if found is None:
         raise InstallError(
             f"{named} does not run, or lacks ssl, ctypes, zlib or venv; name another Python"
@@ -117,10 +113,6 @@ def _asked(now: Interpreter, named: str, found: Interpreter | None) -> Interpret
         )
     if not found.is_visible:
         raise InstallError(
-            f"the service cannot see {named}: its sandbox hides {_listed(HIDDEN)}; name another"
+            f"the service cannot see {named}: its sandbox hides {', '.join(HIDDEN)}; name another"
         )
     return found
-
-
-def _listed(paths: Iterable[str]) -> str:
-    return ", ".join(paths)

@@ -62,10 +62,6 @@ class ShippedFiles:
     files: Mapping[str, bytes]
     env_file: bytes
 
-    @property
-    def units(self) -> tuple[str, ...]:
-        return tuple(path for path in self.files if path.startswith(f"{UNITS}/"))
-
 
 def shipped() -> ShippedFiles:
     """Return the shipped files.  Raises InstallError if the package lacks them."""

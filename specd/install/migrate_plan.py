@@ -1,4 +1,4 @@
-"""Plan `specd migrate`: replace Ollama; migrate_back_plan.py restores it.
+"""Plan `specd migrate`: replace Ollama; uninstall_plan.py restores it.
 
 The service runs as Ollama's own user, so that it reads and writes store and keys in place.
 Ollama's unit stays enabled: a condition in a drop-in prevents its start, even by an update of
@@ -15,22 +15,29 @@ from specd.errors import InstallError
 from specd.ignored_variables import IGNORED_VARIABLES
 from specd.install import layout
 from specd.install.facts import HostFacts, address_in
-from specd.install.health_check import CheckHealth, format_model_count
+from specd.install.health_check import check_health, format_model_count
 from specd.install.host_system import UnitState
 from specd.install.install_plan import (
     RELOAD,
+    VenvContents,
     check,
     install_steps,
     installed_record,
     remarks,
-    unseen,
+    remarks_on_unknowns,
     write_record,
 )
-from specd.install.interpreter import PythonChoice
 from specd.install.ollama_service import OllamaService
+from specd.install.plan import StepPlan
 from specd.install.record import MigrationState
-from specd.install.step_runner import StepPlan
-from specd.install.steps import PutFile, RemoveFile, RunProgram, SaveUnitStates, StartUnit, Step
+from specd.install.steps import (
+    Step,
+    put_file,
+    remove_file,
+    run_program,
+    save_unit_states,
+    start_unit,
+)
 from specd.install.systemd_syntax import (
     bind_words,
     env_file_text,
@@ -38,7 +45,6 @@ from specd.install.systemd_syntax import (
     path_words,
     setting_line,
 )
-from specd.install.venv_sources import Sources
 from specd.port_owner import PortOwner
 from specd.settings import HostAddress
 
@@ -57,7 +63,7 @@ def ollama_address(facts: HostFacts, found: OllamaService) -> HostAddress:
 def plan_migrate(
     facts: HostFacts,
     found: OllamaService,
-    venv_contents: tuple[PythonChoice, Sources] | None,
+    venv_contents: VenvContents | None,
     *,
     holder: PortOwner | None = None,
 ) -> StepPlan:
@@ -70,7 +76,7 @@ def plan_migrate(
         check(facts, venv_contents)
     _check(facts, found, holder)
     before = facts.record.taken_over or MigrationState(
-        ollama_active=facts.ollama.is_active if facts.ollama.is_there else None,
+        ollama_active=facts.ollama.is_active if facts.ollama.exists else None,
         ollama_folder_made=f"{layout.UNITS}/{layout.OLLAMA}.d" not in facts.folders,
         specd_active=facts.service.is_active,
         specd_enabled=facts.service.is_enabled,
@@ -78,17 +84,17 @@ def plan_migrate(
     )
     is_new = not facts.record.is_installed or venv_contents is not None
     record = installed_record(facts) if is_new else facts.record
-    steps: list[Step] = [
-        SaveUnitStates(_units_now(facts, before)),
+    steps = [
+        save_unit_states(*_units_now(facts, before)),
         write_record(record.replace(taken_over=before)),
         *(install_steps(facts, venv_contents) if is_new else ()),
         *_files(facts, found),
         RELOAD,
     ]
     if facts.ollama.may_run:
-        steps.append(RunProgram("stop Ollama", ("systemctl", "stop", layout.OLLAMA)))
+        steps.append(run_program("stop Ollama", "systemctl", "stop", layout.OLLAMA))
     url = ollama_address(facts, found).url
-    steps += [StartUnit(layout.SERVICE), CheckHealth(url, found.n_models)]
+    steps += [start_unit(layout.SERVICE), check_health(url, found.n_models)]
     outcome = (
         (
             f"specd answers on {url} instead of Ollama;"
@@ -96,8 +102,12 @@ def plan_migrate(
         ),
         "To restore Ollama at any time: specd migrate --back",
     )
-    said = (*unseen(facts), *(remarks(facts) if is_new else ()), *_remarks(facts, found))
-    return StepPlan("Replacing Ollama", tuple(steps), said, outcome)
+    notes = (
+        *remarks_on_unknowns(facts),
+        *(remarks(facts) if is_new else ()),
+        *_remarks(facts, found),
+    )
+    return StepPlan("Replacing Ollama", tuple(steps), notes, outcome)
 
 
 def _check(facts: HostFacts, found: OllamaService, holder: PortOwner | None) -> None:
@@ -127,13 +137,13 @@ def _files(facts: HostFacts, found: OllamaService) -> Iterator[Step]:
     if found.file_environment:
         text = env_file_text(found.file_environment)
         why = "the variables of Ollama's EnvironmentFile="
-        yield PutFile(layout.OLLAMA_ENV_FILE, text.encode(), 0o640, layout.USER, why)
+        yield put_file(layout.OLLAMA_ENV_FILE, text.encode(), 0o640, layout.USER, why)
     elif layout.OLLAMA_ENV_FILE in facts.contents:
-        yield RemoveFile(layout.OLLAMA_ENV_FILE)
-    yield PutFile(layout.DROP_IN, drop_in_text(found).encode(), shows=True)
-    if facts.ollama.is_there:
+        yield remove_file(layout.OLLAMA_ENV_FILE)
+    yield put_file(layout.DROP_IN, drop_in_text(found).encode(), shows=True)
+    if facts.ollama.exists:
         why = "prevents Ollama's start while specd replaces it"
-        yield PutFile(layout.PAUSE, _PAUSE.encode(), why=why, shows=True)
+        yield put_file(layout.PAUSE, _PAUSE.encode(), why=why, shows=True)
 
 
 def drop_in_text(found: OllamaService) -> str:
@@ -170,7 +180,7 @@ def drop_in_text(found: OllamaService) -> str:
 def _remarks(facts: HostFacts, found: OllamaService) -> Iterator[str]:
     if facts.record.taken_over:
         yield "specd has replaced Ollama already; this updates it with Ollama's current settings"
-    if facts.ollama.is_there:
+    if facts.ollama.exists:
         yield (
             f"{layout.OLLAMA} stays enabled and its files are not changed: systemd skips it while"
             f" {layout.DROP_IN} exists"

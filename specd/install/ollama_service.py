@@ -5,16 +5,17 @@ from __future__ import annotations
 import grp
 import pwd
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from specd.errors import BadSetting, InstallError
+from specd.daemon_address import strip_quotes
+from specd.errors import InstallError
 from specd.install import layout
 from specd.install.host_system import HostSystem
-from specd.install.systemd_syntax import check_text, parse_environment, parse_environment_files
-from specd.settings import read_env_file
+from specd.install.systemd_syntax import check_text
+from specd.install.unit_settings import UnitSettings, ask_systemd
 
 #: Variables for devices and proxies that Ollama honours, and specd too.
 _COPIED_VARIABLES: Final = re.compile(
@@ -22,8 +23,8 @@ _COPIED_VARIABLES: Final = re.compile(
     r"|GPU_DEVICE_ORDINAL|HSA_OVERRIDE_GFX_VERSION|LLAMA_ARG_\w+|HOME|SSL_CERT_(FILE|DIR)"
     r"|((HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy)"
 )
-#: Variables that only Ollama's program uses.
-_SPECD_VARIABLES: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG"})
+#: Variables that are left out without a remark.
+_USUAL_VARIABLES: Final = frozenset({"PATH", "LD_LIBRARY_PATH", "LANG"})
 _STORE: Final = "OLLAMA_MODELS"
 
 
@@ -57,73 +58,35 @@ class OllamaService:
         return tuple(path for path in self.folders if layout.is_below(path, layout.HOMES))
 
 
-def plain(value: str) -> str:
-    """Return the value without blanks, then without quotes, as Ollama reads it."""
-    return value.strip().strip("\"'")
-
-
-class UnitProperties(Protocol):
-    """A source of unit properties: systemd through a HostSystem, or unit files."""
-
-    def show(self, unit: str, *properties: str) -> dict[str, str]:
-        """Return these single-line properties; "" for unset ones."""
-        ...
-
-    def value(self, unit: str, name: str) -> str:
-        """Return one property, which may have several lines."""
-        ...
-
-
-def read_environment(
-    machine: HostSystem, units: UnitProperties | None = None
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variables of ollama.service: from its units, and from their EnvironmentFile=.
-
-    The second have priority.  units: None asks systemd.  Raises InstallError if such a file is
-    unreadable.
-    """
-    units = units or machine
-    from_files: dict[str, str] = {}
-    for path in parse_environment_files(
-        units.value(layout.OLLAMA, "EnvironmentFiles").splitlines()
-    ):
-        try:
-            from_files |= read_env_file(machine.at(str(path)))
-        except BadSetting as error:
-            raise InstallError(f"ollama.service has settings in a file: {error}") from error
-    return parse_environment(units.value(layout.OLLAMA, "Environment")), from_files
-
-
 def read_ollama_service(
-    machine: HostSystem, store: Path | None = None, units: UnitProperties | None = None
+    machine: HostSystem, store: Path | None = None, settings: UnitSettings | None = None
 ) -> OllamaService:
     """Return ollama.service with its drop-ins.
 
-    store: replaces its own store.  units: None asks systemd.  Raises InstallError.
+    store: replaces its own store.  settings: None asks systemd.  Raises InstallError.
     """
-    said = (units or machine).show(layout.OLLAMA, "User", "Group", "DynamicUser", "UMask")
-    if said["DynamicUser"] == "yes":
+    settings = settings or ask_systemd(machine)
+    if settings.has_dynamic_user:
         raise InstallError(
             "ollama.service has DynamicUser=yes: its store belongs to a user that exists only while"
             " it runs; give it a user of its own (systemctl edit ollama: DynamicUser=no, User=...)"
         )
-    environment, from_files = read_environment(machine, units)
-    user, of_user = _user(said["User"] or "root")
-    both = {**environment, **from_files}
-    home = Path(plain(both.get("HOME", "")) or of_user)
-    named = plain(both.get(_STORE, ""))
-    place = store or Path(named or home / ".ollama" / "models")
-    names = sorted(set(both) - _SPECD_VARIABLES)
+    from_files = settings.read_files(machine)
+    user, of_user = _user(settings.user or "root")
+    both = {**settings.environment, **from_files}
+    home = Path(strip_quotes(both.get("HOME", "")) or of_user)
+    place = store or Path(strip_quotes(both.get(_STORE, "")) or home / ".ollama" / "models")
+    names = sorted(set(both) - _USUAL_VARIABLES)
     return _checked(
         OllamaService(
             user=user,
-            group=said["Group"] or _group(user),
+            group=settings.group or _group(user),
             store=place,
-            environment={**_copied_variables(environment), _STORE: str(place)},
+            environment={**_copied_variables(settings.environment), _STORE: str(place)},
             file_environment=_copied_variables(from_files, but=_STORE),
             left_out=tuple(name for name in names if not _COPIED_VARIABLES.fullmatch(name)),
             folders=_folders(machine, place, home),
-            umask=said["UMask"] or "0022",
+            umask=settings.umask or "0022",
             n_models=_count(machine.at(str(place))),
         ),
         machine,
@@ -195,11 +158,7 @@ def _folders(machine: HostSystem, store: Path, home: Path) -> tuple[Path, ...]:
         for path in (machine.at(str(folder)) for folder in wanted)
         if path.is_dir()
     }
-    return tuple(sorted(path for path in real if not _is_in(path, real)))
-
-
-def _is_in(path: Path, others: Iterable[Path]) -> bool:
-    return any(path != other and path.is_relative_to(other) for other in others)
+    return tuple(sorted(path for path in real if not real & set(path.parents)))
 
 
 def _count(store: Path) -> int:

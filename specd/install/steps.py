@@ -1,27 +1,22 @@
-"""Define the steps that change the machine; each can be undone.
+"""Define the steps of a plan, and the undo of each change that a step makes.
 
-Step          text for the plan; do, undo, finish
-├── PutFile, PutLink, RemoveFile, BackUpFile
-├── RemoveTree
-├── RunProgram    a command that needs no undo of its own
-├── RemoveUser    the last step of a plan, as it cannot be undone
-├── SaveUnitStates     the first step of a plan: its undo restores the services
-├── StartUnit, SetUnitStates
-└── venv_steps.py: BuildVenv, SwapVenv;  health_check.py: CheckHealth
+venv.py and health_check.py define further steps.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from specd.errors import InstallError
-from specd.install.file_snapshot import (
+from specd.install.files import (
     FileSnapshot,
+    delete_tree,
     put_link,
     staging_path,
     unused_path,
@@ -29,315 +24,248 @@ from specd.install.file_snapshot import (
 )
 from specd.install.host_system import CommandFailed, HostSystem, UnitState
 
-_N_JOURNAL_LINES = 8
+_N_JOURNAL_LINES: Final = 8
 
 
-class Step(ABC):
-    """A step of a plan.
+class Undo:
+    """The way back from the steps so far, and what to clean up after the last one.
 
-    do: may fail half-way; undo then reverts any part.  finish: called after all steps succeeded.
+    A step registers each revert before its change, so that a half-made change is reverted too.
     """
 
-    @property
-    @abstractmethod
-    def words(self) -> str: ...
+    def __init__(self) -> None:
+        self.step = ""  # the text of the current step
+        self._reverts: list[tuple[str, Callable[[], object]]] = []
+        self._cleanups: list[Callable[[], object]] = []
 
-    @property
-    def details(self) -> tuple[str, ...]:
-        """Return the lines below the step's text, e.g. a file's content."""
-        return ()
+    def add(self, revert: Callable[[], object]) -> None:
+        self._reverts.append((self.step, revert))
 
-    @abstractmethod
-    def do(self, machine: HostSystem) -> None:
-        """Run the step.  Raises InstallError or OSError."""
+    def add_cleanup(self, cleanup: Callable[[], object]) -> None:
+        self._cleanups.append(cleanup)
 
-    def undo(self, machine: HostSystem) -> None:  # noqa: B027 - most steps change nothing else
-        """Revert the step.  Raises InstallError or OSError."""
+    def revert(self) -> list[str]:
+        """Revert the changes, the last one first; return a sentence for each that failed."""
+        failures = []
+        while self._reverts:
+            step, revert = self._reverts.pop()
+            try:
+                revert()
+            except Exception as error:  # noqa: BLE001 - the others are reverted all the same
+                failures.append(f"{step}: {error}")
+        return failures
 
-    def finish(self, machine: HostSystem) -> None:  # noqa: B027
-        """Drop what only undo needs."""
+    def clean_up(self) -> list[str]:
+        """Clean up after success; return the errors.
+
+        Leftovers only cost space, and the next run removes them.
+        """
+        errors = []
+        for cleanup in self._cleanups:
+            try:
+                cleanup()
+            except OSError as error:
+                errors.append(str(error))
+        return errors
 
 
-@dataclass
-class PutFile(Step):
-    """A step that writes a file atomically; undo restores the earlier one."""
+@dataclass(frozen=True)
+class Step:
+    """A step of a plan.
 
-    path: str
-    content: bytes
-    mode: int = 0o644
-    group: str = "root"
-    why: str = ""
-    shows: bool = False
-    _before: FileSnapshot | None = field(default=None, init=False, repr=False, compare=False)
-    _folders: list[Path] = field(default_factory=list, init=False, repr=False, compare=False)
-    _was_reached: bool = field(default=False, init=False, repr=False, compare=False)
+    do: changes the machine; raises InstallError or OSError.  Steps with equal texts are equal.
+    details: the lines below the step's text, e.g. a file's content.
+    """
 
-    @property
-    def words(self) -> str:
-        rights = "" if self.mode == 0o644 else f" (mode {self.mode:04o}, root:{self.group})"
-        return f"write {self.path}{rights}{self.why and ': '}{self.why}"
+    words: str
+    do: Callable[[HostSystem, Undo], object] = field(compare=False)
+    details: tuple[str, ...] = ()
 
-    @property
-    def details(self) -> tuple[str, ...]:
-        return tuple(self.content.decode().splitlines()) if self.shows else ()
 
-    def do(self, machine: HostSystem) -> None:
-        path = machine.at(self.path)
-        self._before = FileSnapshot.of(path)
-        self._was_reached = True
-        missing = [folder for folder in path.parents if not folder.exists()]
-        self._folders = missing
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, self.content, self.mode, own=lambda new: machine.own(new, self.group))
+# --------------------------------------------------------------------------- files
 
-    def undo(self, machine: HostSystem) -> None:
-        if not self._was_reached:
-            return
-        path = machine.at(self.path)
-        if self._before is not None:
-            self._before.restore(path)
+
+def save_file(path: Path, undo: Undo) -> FileSnapshot | None:
+    """Register the restoration of a file or link, or of its absence; return its state."""
+    before = FileSnapshot.of(path)
+    missing = [folder for folder in path.parents if not folder.exists()]
+
+    def restore() -> None:
+        if before is not None:
+            before.restore(path)
             return
         path.unlink(missing_ok=True)
-        for folder in self._folders:
+        for folder in missing:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-
-@dataclass
-class PutLink(Step):
-    path: str
-    target: str
-    _before: FileSnapshot | None = field(default=None, init=False, repr=False, compare=False)
-
-    @property
-    def words(self) -> str:
-        return f"link {self.path} to {self.target}"
-
-    def do(self, machine: HostSystem) -> None:
-        path = machine.at(self.path)
-        self._before = FileSnapshot.of(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        put_link(path, self.target)
-
-    def undo(self, machine: HostSystem) -> None:
-        path = machine.at(self.path)
-        if self._before is not None:
-            self._before.restore(path)
-        elif path.is_symlink() and str(path.readlink()) == self.target:
-            path.unlink()
+    undo.add(restore)
+    return before
 
 
-@dataclass
-class RemoveFile(Step):
-    """A step that removes a file.  with_folder: its folder too, if it is then empty."""
+def rename(source: Path, target: Path, undo: Undo) -> None:
+    """Rename a file, a link or a folder."""
 
-    path: str
-    with_folder: bool = False
-    _before: FileSnapshot | None = field(default=None, init=False, repr=False, compare=False)
+    def restore() -> None:
+        if os.path.lexists(target) and not os.path.lexists(source):
+            target.rename(source)
 
-    @property
-    def words(self) -> str:
-        return f"remove {self.path}"
+    undo.add(restore)
+    source.rename(target)
 
-    def do(self, machine: HostSystem) -> None:
-        path = machine.at(self.path)
-        self._before = FileSnapshot.of(path)
-        path.unlink(missing_ok=True)
-        staging_path(path).unlink(missing_ok=True)
-        if self.with_folder:
+
+def put_file(
+    path: str,
+    content: bytes,
+    mode: int = 0o644,
+    group: str = "root",
+    why: str = "",
+    *,
+    shows: bool = False,
+) -> Step:
+    """Return a step that writes a file atomically.  shows: print the content in the plan."""
+
+    def do(machine: HostSystem, undo: Undo) -> None:
+        save_file(machine.at(path), undo)
+        machine.at(path).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(machine.at(path), content, mode, own=lambda new: machine.own(new, group))
+
+    rights = "" if mode == 0o644 else f" (mode {mode:04o}, root:{group})"
+    details = tuple(content.decode().splitlines()) if shows else ()
+    return Step(f"write {path}{rights}{why and ': '}{why}", do, details)
+
+
+def link_file(path: str, target: str) -> Step:
+    def do(machine: HostSystem, undo: Undo) -> None:
+        save_file(machine.at(path), undo)
+        machine.at(path).parent.mkdir(parents=True, exist_ok=True)
+        put_link(machine.at(path), target)
+
+    return Step(f"link {path} to {target}", do)
+
+
+def remove_file(path: str, *, with_folder: bool = False) -> Step:
+    """Return a step that removes a file.  with_folder: its folder too, if it is then empty."""
+
+    def do(machine: HostSystem, undo: Undo) -> None:
+        file = machine.at(path)
+        save_file(file, undo)
+        file.unlink(missing_ok=True)
+        staging_path(file).unlink(missing_ok=True)
+        if with_folder:
             with contextlib.suppress(OSError):
-                path.parent.rmdir()
+                file.parent.rmdir()
 
-    def undo(self, machine: HostSystem) -> None:
-        if self._before is not None:
-            self._before.restore(machine.at(self.path))
+    return Step(f"remove {path}", do)
 
 
-@dataclass
-class BackUpFile(Step):
-    """A step that copies a file changed by hand, before it is replaced or removed.
+def back_up_file(path: str) -> Step:
+    """Return a step that copies a file changed by hand, before it is replaced or removed.
 
     An earlier copy is renamed to `copy.1` or `copy.2`, since it may be the only one.
     """
+    name = f"{path}.kept-by-specd"  # without a unit's suffix, so that systemd ignores the file
 
-    path: str
-    copy: str
-    _earlier: Path | None = field(default=None, init=False, repr=False, compare=False)
-    _has_written: bool = field(default=False, init=False, repr=False, compare=False)
-
-    @property
-    def words(self) -> str:
-        return f"keep {self.path}, which was changed by hand, as {self.copy}"
-
-    def do(self, machine: HostSystem) -> None:
-        path, copy = machine.at(self.path), machine.at(self.copy)
-        changed, kept = FileSnapshot.of(path), FileSnapshot.of(copy)
-        if changed is None or changed == kept:
+    def do(machine: HostSystem, undo: Undo) -> None:
+        copy = machine.at(name)
+        changed, earlier = FileSnapshot.of(machine.at(path)), FileSnapshot.of(copy)
+        if changed is None or changed == earlier:
             return
-        if kept is not None:
-            self._earlier = unused_path(copy)
-            copy.rename(self._earlier)
-        self._has_written = True
+        if earlier is not None:
+            rename(copy, unused_path(copy), undo)
+        save_file(copy, undo)
         changed.restore(copy)
 
-    def undo(self, machine: HostSystem) -> None:
-        copy = machine.at(self.copy)
-        if self._has_written:
-            copy.unlink(missing_ok=True)
-        if self._earlier is not None and os.path.lexists(self._earlier):
-            self._earlier.rename(copy)
+    return Step(f"keep {path}, which was changed by hand, as {name}", do)
 
 
-@dataclass
-class RemoveTree(Step):
-    """A step that moves a folder away at once, and deletes it after all steps succeeded.
+def remove_tree(path: str, why: str = "") -> Step:
+    """Return a step that moves a folder away at once, and deletes it after the last step.
 
     A mount point cannot be moved, so its contents are deleted at the end.
     """
 
-    path: str
-    why: str = ""
+    def do(machine: HostSystem, undo: Undo) -> None:
+        folder = machine.at(path)
+        if folder.is_mount():
+            for entry in folder.iterdir():
+                undo.add_cleanup(partial(delete_tree, entry))
+        elif folder.exists():
+            trash = folder.with_name(f".{folder.name}.removed-by-specd")
+            delete_tree(trash)
+            rename(folder, trash, undo)
+            undo.add_cleanup(partial(delete_tree, trash))
 
-    @property
-    def words(self) -> str:
-        return f"delete {self.path}{self.why and ': '}{self.why}"
-
-    def _trash_path(self, machine: HostSystem) -> Path:
-        path = machine.at(self.path)
-        return path.with_name(f".{path.name}.removed-by-specd")
-
-    def do(self, machine: HostSystem) -> None:
-        path, trash_path = machine.at(self.path), self._trash_path(machine)
-        if not path.exists() or path.is_mount():
-            return
-        delete_tree(trash_path)
-        path.rename(trash_path)
-
-    def undo(self, machine: HostSystem) -> None:
-        if (trash_path := self._trash_path(machine)).exists():
-            trash_path.rename(machine.at(self.path))
-
-    def finish(self, machine: HostSystem) -> None:
-        delete_tree(self._trash_path(machine))
-        path = machine.at(self.path)
-        if path.is_mount():
-            for entry in path.iterdir():
-                delete_tree(entry)
+    return Step(f"delete {path}{why and ': '}{why}", do)
 
 
-@dataclass
-class RunProgram(Step):
-    says: str
-    command: tuple[str, ...]
-
-    @property
-    def words(self) -> str:
-        return f"{self.says}: {' '.join(self.command)}" if self.says else " ".join(self.command)
-
-    def do(self, machine: HostSystem) -> None:
-        machine.run(*self.command)
+# --------------------------------------------------------------------------- commands and units
 
 
-@dataclass
-class RemoveUser(Step):
-    """A step that removes a user, and its group if userdel leaves it (see USERGROUPS_ENAB)."""
+def run_program(words: str, *command: str) -> Step:
+    """Return a step that runs a command which needs no undo of its own."""
+    line = " ".join(command)
+    return Step(f"{words}: {line}" if words else line, lambda machine, _: machine.run(*command))
 
-    name: str
 
-    @property
-    def words(self) -> str:
-        return f"remove the user {self.name} and its group"
+def remove_user(name: str) -> Step:
+    """Return a step that removes a user, and its group if userdel leaves it (USERGROUPS_ENAB).
 
-    def do(self, machine: HostSystem) -> None:
-        machine.run("userdel", self.name)
-        if machine.has_group(self.name):
+    It cannot be undone, so it is the last step of a plan.
+    """
+
+    def do(machine: HostSystem, _: Undo) -> None:
+        machine.run("userdel", name)
+        if machine.has_group(name):
             with contextlib.suppress(CommandFailed):  # the group has other members
-                machine.run("groupdel", self.name)
+                machine.run("groupdel", name)
+
+    return Step(f"remove the user {name} and its group", do)
 
 
-@dataclass
-class SaveUnitStates(Step):
-    """A step whose undo restores the units, after all files have been restored."""
+def save_unit_states(*units: UnitState) -> Step:
+    """Return the first step of a plan: its undo restores the units after all files."""
 
-    units: tuple[UnitState, ...]
+    def do(machine: HostSystem, undo: Undo) -> None:
+        undo.add(lambda: machine.set_unit_states(*units))
 
-    @property
-    def words(self) -> str:
-        states = "; ".join(unit.words for unit in self.units)
-        return f"if a later step fails, restore the current state ({states})"
-
-    def do(self, machine: HostSystem) -> None:
-        pass
-
-    def undo(self, machine: HostSystem) -> None:
-        machine.set_unit_states(*self.units)
+    states = "; ".join(unit.words for unit in units)
+    return Step(f"if a later step fails, restore the current state ({states})", do)
 
 
-@dataclass
-class StartUnit(Step):
-    """A step that starts or restarts a unit, and waits for the daemon's READY."""
+def set_unit_states(*units: UnitState) -> Step:
+    """Return a step that sets the units' states; save_unit_states() undoes it."""
+    states = "; ".join(unit.words for unit in units)
+    return Step(f"set the units: {states}", lambda machine, _: machine.set_unit_states(*units))
 
-    unit: str
-    enable: bool = True
-    _has_enabled: bool = field(default=False, init=False, repr=False, compare=False)
-    _was_reached: bool = field(default=False, init=False, repr=False, compare=False)
 
-    @property
-    def words(self) -> str:
-        at_boot = ", now and at every boot" if self.enable else ""
-        return f"start {self.unit}{at_boot}, and wait until it is ready"
+def start_unit(unit: str, *, enable: bool = True) -> Step:
+    """Return a step that starts or restarts a unit, and waits for the daemon's READY."""
 
-    def do(self, machine: HostSystem) -> None:
-        self._was_reached = True
-        if self.enable and not machine.unit(self.unit).is_enabled:
-            self._has_enabled = True
-            machine.run("systemctl", "enable", self.unit)
+    def do(machine: HostSystem, undo: Undo) -> None:
+        if enable and not machine.unit(unit).is_enabled:
+            # Its links would remain otherwise.
+            undo.add(lambda: machine.run("systemctl", "disable", unit))
+            machine.run("systemctl", "enable", unit)
+        undo.add(lambda: machine.run("systemctl", "stop", unit))
         with contextlib.suppress(CommandFailed):  # the unit has not failed before
-            machine.run("systemctl", "reset-failed", self.unit)
+            machine.run("systemctl", "reset-failed", unit)
         try:
-            machine.run("systemctl", "restart", self.unit)
+            machine.run("systemctl", "restart", unit)
         except CommandFailed as error:
             raise InstallError(
-                f"{self.unit} does not start: {error}{_journal(machine, self.unit)}"
+                f"{unit} does not start: {error}{_journal(machine, unit)}"
             ) from error
 
-    def undo(self, machine: HostSystem) -> None:
-        try:
-            if self._was_reached:
-                machine.run("systemctl", "stop", self.unit)
-        finally:
-            if self._has_enabled:  # its links would remain otherwise
-                machine.run("systemctl", "disable", self.unit)
-
-
-@dataclass
-class SetUnitStates(Step):
-    """A step that sets the units' states after a migration; SaveUnitStates undoes it."""
-
-    units: tuple[UnitState, ...]
-
-    @property
-    def words(self) -> str:
-        return f"set the units: {'; '.join(unit.words for unit in self.units)}"
-
-    def do(self, machine: HostSystem) -> None:
-        machine.set_unit_states(*self.units)
+    at_boot = ", now and at every boot" if enable else ""
+    return Step(f"start {unit}{at_boot}, and wait until it is ready", do)
 
 
 def _journal(machine: HostSystem, unit: str) -> str:
     """Return the unit's last log lines, "" if there are none."""
+    n_lines = str(_N_JOURNAL_LINES)
     try:
-        lines = machine.run(
-            "journalctl", "-q", "-u", unit, "-n", str(_N_JOURNAL_LINES), "-o", "cat", "--no-pager"
-        )
+        lines = machine.run("journalctl", "-qu", unit, "-n", n_lines, "-o", "cat", "--no-pager")
     except CommandFailed:
         return ""
     return f"\nIts last log lines:\n{lines.rstrip()}" if lines.strip() else ""
-
-
-def delete_tree(path: Path) -> None:
-    """Delete a folder, a file or a link, if it exists.  Raises OSError."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ _ESCAPED: Final = {
 _FILE_LINE = re.compile(r"(.*?) \(ignore_errors=(yes|no)\)")
 #: C0, DEL and C1; text direction and invisible characters; surrogates (a file name that is
 #: not UTF-8, which systemd does not read); line and paragraph separators.
-_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def parse_environment(text: str) -> dict[str, str]:
@@ -30,9 +30,10 @@ def parse_environment(text: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 
-def parse_environment_files(lines: Iterable[str]) -> list[Path]:
+def parse_environment_files(lines: Iterable[str]) -> tuple[Path, ...]:
     """Return the paths of the property EnvironmentFiles, one per line."""
-    return [Path(found[1]) for line in lines if (found := _FILE_LINE.fullmatch(line.strip()))]
+    found = (_FILE_LINE.fullmatch(line.strip()) for line in lines)
+    return tuple(Path(one[1]) for one in found if one)
 
 
 def _unescaped(text: str) -> str:
@@ -48,7 +49,7 @@ def _unescaped(text: str) -> str:
 def escape_unprintable(text: str) -> str:
     """Return the text for a terminal, with control and invisible characters escaped."""
     return "".join(
-        character.encode("unicode_escape").decode() if _is_unseen(character) else character
+        character.encode("unicode_escape").decode() if _is_unprintable(character) else character
         for character in text
     )
 
@@ -59,7 +60,7 @@ def check_text(text: str, what: str = "") -> str:
     Raises InstallError: a user chooses a folder's name, and a line end in it would start a new line
     in root's unit.
     """
-    if any(_is_unseen(character) for character in text):
+    if any(_is_unprintable(character) for character in text):
         raise InstallError(
             f"{what or escape_unprintable(text)}:"
             " it contains a control or invisible character;"
@@ -68,8 +69,8 @@ def check_text(text: str, what: str = "") -> str:
     return text
 
 
-def _is_unseen(character: str) -> bool:
-    return category(character) in _UNSEEN
+def _is_unprintable(character: str) -> bool:
+    return category(character) in _UNPRINTABLE
 
 
 def environment_line(name: str, value: str) -> str:

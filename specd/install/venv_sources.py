@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.metadata import Distribution, PackageNotFoundError
@@ -12,29 +12,26 @@ from pathlib import Path
 from typing import Final
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import specd
 from specd.errors import InstallError
 from specd.install.layout import packaged
 
 #: Files of specd's own distribution to skip: an editable link, and pip's note of its origin.
-_CHECKOUT_FOLDERS: Final = re.compile(r".*\.pth|direct_url\.json|RECORD|REQUESTED")
+_CHECKOUT_FILES: Final = re.compile(r".*\.pth|direct_url\.json|RECORD|REQUESTED")
 _NOT_CODE: Final = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache"})
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A file to copy.  target: relative to the new environment's site-packages."""
-
-    path: Path
-    target: Path
+_OWN_FILES_IN: Final = ("configs", "systemd")
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files to copy.  names: the distributions, in order.  docs: pages next to the packages."""
+    """The files to copy: path in the new environment's site-packages → path here.
 
-    files: tuple[SourceFile, ...]
+    names: the distributions, in order.  docs: pages next to the packages.
+    """
+
+    files: Mapping[Path, Path]
     names: tuple[str, ...]
     docs: tuple[Path, ...] = ()
     n_bytes: int = 0
@@ -42,27 +39,27 @@ class Sources:
 
 def collect_packages() -> Sources:
     """Return specd and its requirements in their installed versions.  Raises InstallError."""
-    distributions = _required_distributions(specd.DISTRIBUTION)
-    files: dict[Path, SourceFile] = {}
+    distributions = _required_distributions()
+    files: dict[Path, Path] = {}
     for name, distribution in distributions.items():
-        found = _files_of(distribution) if name != specd.DISTRIBUTION else _own_files(distribution)
-        files.update((source.target, source) for source in found)
+        files |= _own_files(distribution) if name == specd.DISTRIBUTION else _files_of(distribution)
     docs = tuple(sorted(packaged("docs").glob("service.md")))
-    n_bytes = sum(source.path.stat().st_size for source in files.values())
-    return Sources(tuple(files.values()), tuple(sorted(distributions)), docs, n_bytes)
+    n_bytes = sum(path.stat().st_size for path in files.values())
+    return Sources(files, tuple(sorted(distributions)), docs, n_bytes)
 
 
-def _required_distributions(root: str) -> dict[str, Distribution]:
+def _required_distributions() -> dict[str, Distribution]:
     """Return the distributions by normalized name, including the extras of requirements."""
     found: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
-    waiting = [Requirement(root)]
+    waiting = [Requirement(specd.DISTRIBUTION)]
     while waiting:
         requirement = waiting.pop()
-        name = _normalized(requirement.name)
-        if (name, frozenset(requirement.extras)) in seen:
+        name = canonicalize_name(requirement.name)
+        key = name, frozenset(requirement.extras)
+        if key in seen:
             continue
-        seen.add((name, frozenset(requirement.extras)))
+        seen.add(key)
         try:
             found[name] = metadata.distribution(requirement.name)
         except PackageNotFoundError as error:
@@ -70,11 +67,12 @@ def _required_distributions(root: str) -> dict[str, Distribution]:
                 f"the package {requirement.name} is missing; set specd up again (make install)"
             ) from error
         extras = {"", *requirement.extras}
-        for text in _requirements(name, found[name]):
-            needed = Requirement(text)
-            marker = needed.marker
-            if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras):
-                waiting.append(needed)
+        needed = map(Requirement, _requirements(name, found[name]))
+        waiting += [
+            one
+            for one in needed
+            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in extras)
+        ]
     return found
 
 
@@ -87,36 +85,33 @@ def _requirements(name: str, distribution: Distribution) -> Iterable[str]:
     return distribution.requires or ()
 
 
-def _normalized(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def _files_of(distribution: Distribution) -> Iterator[SourceFile]:
-    """Yield all files but scripts, which are outside of site-packages and name another Python."""
+def _files_of(distribution: Distribution) -> dict[Path, Path]:
+    """Return all files but scripts, which are outside of site-packages and name another Python."""
     if distribution.files is None:
         raise InstallError(
             f"the files of {distribution.name} are unknown: it was not installed by pip;"
             " set specd up in an environment of its own (make install)"
         )
-    for file in distribution.files:
-        path = Path(str(file.locate()))
-        if ".." not in file.parts and not file.is_absolute() and path.is_file():
-            yield SourceFile(path, Path(*file.parts))
+    found = {Path(*file.parts): Path(str(file.locate())) for file in distribution.files}
+    return {
+        target: path
+        for target, path in found.items()
+        if ".." not in target.parts and not target.is_absolute() and path.is_file()
+    }
 
 
-def _own_files(distribution: Distribution) -> Iterator[SourceFile]:
-    """Yield specd's own files as in a wheel, also from a checkout."""
-    for file in distribution.files or ():
-        folder = file.parts[0]
-        if folder.endswith(".dist-info") and not _CHECKOUT_FOLDERS.fullmatch(file.name):
-            yield SourceFile(Path(str(file.locate())), Path(*file.parts))
-    package = Path(__file__).parents[1]
-    for path in _tree(package):
-        yield SourceFile(path, Path("specd") / path.relative_to(package))
-    for name in ("configs", "systemd"):
-        folder_of = packaged(name)
-        for path in _tree(folder_of):
-            yield SourceFile(path, Path("specd") / name / path.relative_to(folder_of))
+def _own_files(distribution: Distribution) -> dict[Path, Path]:
+    """Return specd's own files as in a wheel, also from a checkout."""
+    found = {
+        Path(*file.parts): Path(str(file.locate()))
+        for file in distribution.files or ()
+        if file.parts[0].endswith(".dist-info") and not _CHECKOUT_FILES.fullmatch(file.name)
+    }
+    folders = {Path("specd"): Path(__file__).parents[1]}
+    folders |= {Path("specd", name): packaged(name) for name in _OWN_FILES_IN}
+    for target, folder in folders.items():
+        found |= {target / path.relative_to(folder): path for path in _tree(folder)}
+    return found
 
 
 def _tree(folder: Path) -> Iterator[Path]:

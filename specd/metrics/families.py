@@ -5,8 +5,9 @@ A metric that vLLM has too is named as in vLLM, behind specd's prefix.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 PREFIX: Final = "specd:"
@@ -27,7 +28,7 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Family:
     """One metric.
 
@@ -35,10 +36,11 @@ class Family:
     at_scrape: whether the value is read at each scrape, instead of counted as it happens.
     """
 
-    name: str
     kind: Kind
+    name: str
     help: str
     labels: tuple[str, ...] = ()
+    _: KW_ONLY
     buckets: tuple[float, ...] = ()
     vllm: bool = False
     at_scrape: bool = False
@@ -62,31 +64,9 @@ class Family:
 _MODEL: Final = ("model_name",)
 _PAIR: Final = ("model_name", "drafter")
 
-
-def _counter(
-    name: str,
-    text: str,
-    labels: tuple[str, ...] = (),
-    *,
-    vllm: bool = False,
-    at_scrape: bool = False,
-) -> Family:
-    return Family(
-        name=name, kind=Kind.COUNTER, help=text, labels=labels, vllm=vllm, at_scrape=at_scrape
-    )
-
-
-def _gauge(name: str, text: str, labels: tuple[str, ...] = (), *, vllm: bool = False) -> Family:
-    return Family(name=name, kind=Kind.GAUGE, help=text, labels=labels, vllm=vllm, at_scrape=True)
-
-
-def _histogram(
-    name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...], *, vllm: bool = True
-) -> Family:
-    return Family(
-        name=name, kind=Kind.HISTOGRAM, help=text, labels=labels, buckets=buckets, vllm=vllm
-    )
-
+_counter = partial(Family, Kind.COUNTER)
+_gauge = partial(Family, Kind.GAUGE, at_scrape=True)
+_histogram = partial(Family, Kind.HISTOGRAM, labels=_MODEL, vllm=True)
 
 # --------------------------------------------------------------------------- answers, by model
 
@@ -120,41 +100,37 @@ FINISHED = _counter(
 TTFT = _histogram(
     "time_to_first_token_seconds",
     "Time from the request to the first token: queue, load and prompt.",
-    _WAIT,
-    _MODEL,
+    buckets=_WAIT,
 )
 INTER_TOKEN = _histogram(
     "inter_token_latency_seconds",
     "Time between the tokens of one step and those of the next.",
-    _TOKEN,
-    _MODEL,
+    buckets=_TOKEN,
 )
 PER_TOKEN = _histogram(
     "request_time_per_output_token_seconds",
     "Mean time per token of an answer, without the first token.",
-    _TOKEN,
-    _MODEL,
+    buckets=_TOKEN,
 )
 E2E = _histogram(
-    "e2e_request_latency_seconds", "Time from the request to the end of its answer.", _WAIT, _MODEL
+    "e2e_request_latency_seconds", "Time from the request to the end of its answer.", buckets=_WAIT
 )
 QUEUE_TIME = _histogram(
     "request_queue_time_seconds",
     "Time until a slot took the request, or until its end if none did, without the load.",
-    _WAIT,
-    _MODEL,
+    buckets=_WAIT,
 )
 PREFILL_TIME = _histogram(
-    "request_prefill_time_seconds", "Prefill time of a request in the engine.", _WAIT, _MODEL
+    "request_prefill_time_seconds", "Prefill time of a request in the engine.", buckets=_WAIT
 )
 DECODE_TIME = _histogram(
-    "request_decode_time_seconds", "Decode time of a request in the engine.", _WAIT, _MODEL
+    "request_decode_time_seconds", "Decode time of a request in the engine.", buckets=_WAIT
 )
 INFERENCE_TIME = _histogram(
-    "request_inference_time_seconds", "Prefill time plus decode time.", _WAIT, _MODEL
+    "request_inference_time_seconds", "Prefill time plus decode time.", buckets=_WAIT
 )
-REQUEST_PROMPT = _histogram("request_prompt_tokens", "Tokens per prompt.", _TEXT, _MODEL)
-REQUEST_GENERATED = _histogram("request_generation_tokens", "Tokens per answer.", _TEXT, _MODEL)
+REQUEST_PROMPT = _histogram("request_prompt_tokens", "Tokens per prompt.", buckets=_TEXT)
+REQUEST_GENERATED = _histogram("request_generation_tokens", "Tokens per answer.", buckets=_TEXT)
 EMBEDDED_TEXTS = _counter("embedded_texts", "Texts that were embedded.", _MODEL)
 
 # --------------------------------------------------------------------------- speculation, by pair
@@ -179,9 +155,7 @@ LOOKED_UP = _counter(
     "spec_decode_num_lookup_tokens", "Drafted tokens that came from prompt lookup.", _PAIR
 )
 LOOKED_UP_ACCEPTED = _counter(
-    "spec_decode_num_accepted_lookup_tokens",
-    "Accepted tokens that came from prompt lookup.",
-    _PAIR,
+    "spec_decode_num_accepted_lookup_tokens", "Accepted tokens that came from prompt lookup.", _PAIR
 )
 STEPS = _counter(
     "decode_steps",
@@ -225,7 +199,7 @@ CONTEXT = _gauge("model_context_tokens", "Context of one slot in tokens.", _MODE
 LOADS = _counter(
     "model_loads", "Loads by result: `ok`, or the kind of the error.", (*_MODEL, "result")
 )
-LOAD_TIME = _histogram("model_load_seconds", "Time of successful loads.", _LOAD, _MODEL, vllm=False)
+LOAD_TIME = _histogram("model_load_seconds", "Time of successful loads.", buckets=_LOAD, vllm=False)
 EVICTIONS = _counter(
     "model_evictions",
     "Models that were unloaded, by reason: `expired` (or on request), `make_room`, `unwanted` (all"
@@ -233,9 +207,7 @@ EVICTIONS = _counter(
     (*_MODEL, "reason"),
 )
 CRASHES = _counter(
-    "engine_crashes",
-    "Engines that crashed, or were killed because they made no progress.",
-    _MODEL,
+    "engine_crashes", "Engines that crashed, or were killed because they made no progress.", _MODEL
 )
 STUCK = _gauge("engines_stuck", "Engines that cannot be killed; their memory is still in use.")
 ENGINE_RSS = _gauge("engine_resident_memory_bytes", "Main memory of an engine's process.", _MODEL)

@@ -24,9 +24,8 @@ import specd
 from specd import core, errors
 from specd.metrics import families
 from specd.metrics.families import FAMILIES, Family, Kind
-from specd.metrics.label_limit import BoundedLabels
 from specd.metrics.record import RequestRecord
-from specd.metrics.state import SampleSet, State, collect_samples
+from specd.metrics.state import BoundedLabels, SampleSet, State, collect_samples
 
 _OPENMETRICS: Final = "application/openmetrics-text"
 
@@ -58,9 +57,15 @@ class Metrics(SchedulerObserver):
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         counted = [family for family in FAMILIES if not family.at_scrape]
-        self._counters = {f: _counter(f, self._registry) for f in counted if f.kind is Kind.COUNTER}
+        self._counters = {
+            f: Counter(f.full_name, f.help, f.labels, registry=self._registry)
+            for f in counted
+            if f.kind is Kind.COUNTER
+        }
         self._histograms = {
-            f: _histogram(f, self._registry) for f in counted if f.kind is Kind.HISTOGRAM
+            f: Histogram(f.full_name, f.help, f.labels, registry=self._registry, buckets=f.buckets)
+            for f in counted
+            if f.kind is Kind.HISTOGRAM
         }
         self._open: set[RequestRecord] = set()
 
@@ -116,8 +121,9 @@ class Metrics(SchedulerObserver):
             self._observe(families.PER_TOKEN, record.token_s, model)
         if record.done is not None or record.begun is not None:
             self._add(families.PROMPT_TOKENS, usage.n_prompt, model)
-            self._add(families.PREFIX_QUERIES, usage.n_prompt, model)
-            self._add(families.PREFIX_HITS, usage.n_cached, model)
+            if record.done is None or record.done.speculation.reason != core.NoPair.UPSTREAM:
+                self._add(families.PREFIX_QUERIES, usage.n_prompt, model)
+                self._add(families.PREFIX_HITS, usage.n_cached, model)
         if record.done is None:
             return
         prefill_s, decode_s = usage.prompt_ns / 1e9, usage.generate_ns / 1e9
@@ -188,13 +194,8 @@ class Metrics(SchedulerObserver):
                 self._report_tokens(record, record.n_tokens)
         now = collect_samples(state, self._names)
         now.add(families.HTTP_OPEN, len(self._open))
-        now.add(
-            families.BUILD,
-            1,
-            specd.__version__,
-            specd.OLLAMA_API_VERSION,
-            platform.python_version(),
-        )
+        versions = specd.__version__, specd.OLLAMA_API_VERSION, platform.python_version()
+        now.add(families.BUILD, 1, *versions)
         encode, content_type = _encoder(accept)
         return lambda: (encode(_MergedCollector(self._registry, now)), content_type)
 
@@ -228,13 +229,3 @@ def _encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
         return encode, content_type
     encode = partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8)
     return encode, f"{_OPENMETRICS}; version=1.0.0; charset=utf-8"
-
-
-def _counter(family: Family, registry: CollectorRegistry) -> Counter:
-    return Counter(family.full_name, family.help, family.labels, registry=registry)
-
-
-def _histogram(family: Family, registry: CollectorRegistry) -> Histogram:
-    return Histogram(
-        family.full_name, family.help, family.labels, buckets=family.buckets, registry=registry
-    )

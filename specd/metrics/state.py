@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from specd.metrics import families
 from specd.metrics.families import Family, Kind
-from specd.metrics.label_limit import BoundedLabels
+
+#: Most models, and most pairs, used as labels: each is a time series in Prometheus.  A home has
+#: about a dozen, but clients could create names without end.
+MAX_NAMES: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,36 @@ class State:
     waiting: tuple[str, ...] = ()
     processes: tuple[Process, ...] = ()
     devices: tuple[Device, ...] = ()
+
+
+class BoundedLabels:
+    """Label values for models and pairs: the first `max_names` by name, later ones as `other`.
+
+    Use it in the event loop's thread only.
+    """
+
+    OTHER: Final = "other"
+
+    def __init__(self, max_names: int = MAX_NAMES) -> None:
+        self._max_names = max_names
+        self._models: set[str] = set()
+        self._pairs: set[tuple[str, str]] = set()
+
+    def model(self, name: str) -> str:
+        if name not in self._models:
+            if len(self._models) >= self._max_names:
+                return self.OTHER
+            self._models.add(name)
+        return name
+
+    def pair(self, model: str, drafter: str | None) -> tuple[str, str]:
+        """Return the labels of model and drafter.  drafter: "" or None without one."""
+        pair = self.model(model), drafter or ""
+        if pair not in self._pairs:
+            if len(self._pairs) >= self._max_names:
+                return pair[0], self.OTHER
+            self._pairs.add(pair)
+        return pair
 
 
 class SampleSet:

@@ -38,7 +38,7 @@ def outline_difference(target: Outline, drafter: Outline) -> str | None:
     """Return the difference that shows without the tokens; None if there is none."""
     if not (target.size and drafter.size):
         which = "the drafter" if target.size else "the model"
-        return f"{which} carries no vocabulary"
+        return f"{which} has no vocabulary"
     return (
         _kind_difference(target, drafter)
         or _special_difference(target, drafter)

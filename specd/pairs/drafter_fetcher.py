@@ -43,7 +43,7 @@ class _Fetch:
     """
 
     name: str
-    targets: dict[str, core.ModelRef] = field(default_factory=dict)
+    targets: dict[str, core.LocalModel] = field(default_factory=dict)
     outcome: dict[str, str] = field(default_factory=dict)
     doing: str = ""
     again_at: float | None = None
@@ -61,7 +61,7 @@ class DrafterFetcher:
     def __init__(
         self,
         pull: Pull,
-        pair: Callable[[core.ModelRef], core.Pair],
+        pair: Callable[[core.LocalModel], core.Pair],
         *,
         enabled: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -70,7 +70,7 @@ class DrafterFetcher:
         self._pair = pair
         self._enabled = enabled
         self._clock = clock
-        self._fetches: dict[str, _Fetch] = {}  # by the rule's name of the drafter, in lower case
+        self.fetches: dict[str, _Fetch] = {}  # by the rule's name of the drafter, in lower case
         self._queue: deque[_Fetch] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -91,7 +91,9 @@ class DrafterFetcher:
         if not self._enabled or not _lacks_chosen_drafter(pair):
             return
         name, target = pair.pull[0], pair.target
-        fetch = self._fetches.setdefault(name.lower(), _Fetch(name))
+        if not isinstance(target, core.LocalModel):
+            return
+        fetch = self.fetches.setdefault(name.lower(), _Fetch(name))
         if fetch.doing:
             fetch.targets[target.full_name] = target
             return
@@ -101,14 +103,14 @@ class DrafterFetcher:
 
     def status_text(self, pair: core.Pair) -> str:
         """Return a sentence about the pull of the pair's missing drafter; "" if there is none."""
-        fetch = self._fetches.get(pair.pull[0].lower()) if _lacks_chosen_drafter(pair) else None
+        fetch = self.fetches.get(pair.pull[0].lower()) if _lacks_chosen_drafter(pair) else None
         if fetch is None:
             return ""
         return fetch.doing or fetch.outcome.get(pair.target.full_name, "")
 
     # ----------------------------------------------------------------------- the task
 
-    def _begin(self, fetch: _Fetch, target: core.ModelRef) -> None:
+    def _begin(self, fetch: _Fetch, target: core.LocalModel) -> None:
         fetch.doing = f"{fetch.name} is waiting to be pulled."
         fetch.targets, fetch.outcome = {target.full_name: target}, {}
         self._queue.append(fetch)
@@ -145,13 +147,13 @@ class DrafterFetcher:
         for key, target in list(fetch.targets.items()):
             pair = await asyncio.to_thread(self._pair, target)
             if pair.drafter is not None and key_of(pair.drafter.name) == key_of(fetch.name):
-                fetch.outcome[key] = f"{fetch.name} is here; it drafts from the next load."
-                status_text = "%s is here; it drafts for %s from its next load"
+                fetch.outcome[key] = f"{fetch.name} is installed; it drafts from the next load."
+                status_text = "%s is installed; it drafts for %s from its next load"
                 log.info(status_text, fetch.name, target.name)
             else:
-                why = f"{pair.drafter.name} does." if pair.drafter is not None else pair.detail
-                fetch.outcome[key] = f"{fetch.name} is here, and does not draft: {why}"
-                status_text = "%s is here, and does not draft for %s: %s"
+                why = f"{pair.drafter.name} is." if pair.drafter is not None else pair.detail
+                fetch.outcome[key] = f"{fetch.name} is installed but not used: {why}"
+                status_text = "%s is installed but not used for %s: %s"
                 log.warning(status_text, fetch.name, target.name, why)
 
     def _give_up(self, fetch: _Fetch, error: Exception) -> None:

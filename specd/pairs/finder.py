@@ -42,7 +42,7 @@ class Models(Store, Protocol):
     """The part of the store that pairs use, such as `store.Library`."""
 
     def names(self) -> tuple[Name, ...]: ...
-    def resolve(self, name: str) -> core.ModelRef: ...
+    def resolve(self, name: str) -> core.LocalModel: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Pairs:
         self._discovery = DrafterDiscovery(library, self._vocabularies, on_gpu)
         self._decided: dict[tuple[str, str], _Decided] = {}
 
-    def pair(self, target: core.ModelRef) -> Pair:
+    def pair(self, target: core.LocalModel) -> Pair:
         """Return the target's pair; a fault of a drafter becomes its reason, not an exception."""
         refusal = refusals.of_target(target) if self.enabled else refusals.SWITCHED_OFF
         if refusal is not None:
@@ -112,7 +112,7 @@ class Pairs:
     def _seen(self, rule: Rule | None) -> object:
         return rule, self._library.stamp(), self._verdicts.stamp()
 
-    def _decide(self, target: core.ModelRef, rule: Rule | None) -> Pair:
+    def _decide(self, target: core.LocalModel, rule: Rule | None) -> Pair:
         lost: _Lost = {}
         pair = self._chosen(target, rule, lost)
         if not lost:
@@ -123,7 +123,7 @@ class Pairs:
         skipped_drafters = (_skipped_drafter(target, *one, pays) for one in lost.values())
         return replace(pair, skipped_drafters=tuple(skipped_drafters))
 
-    def _chosen(self, target: core.ModelRef, rule: Rule | None, lost: _Lost) -> Pair:
+    def _chosen(self, target: core.LocalModel, rule: Rule | None, lost: _Lost) -> Pair:
         """Choose the pair; add to `lost` the drafters that are skipped."""
         first_refusal: Refusal | None = None
         for candidate in self._candidates(target, rule):
@@ -147,7 +147,9 @@ class Pairs:
 
     # --------------------------------------------------------------- candidates
 
-    def _candidates(self, target: core.ModelRef, rule: Rule | None) -> Iterator[Drafter | Refusal]:
+    def _candidates(
+        self, target: core.LocalModel, rule: Rule | None
+    ) -> Iterator[Drafter | Refusal]:
         """Yield candidates in order of preference; none if a user's rule forbids drafting."""
         if rule is not None and rule.origin == USER and not rule.drafters:
             return
@@ -157,7 +159,7 @@ class Pairs:
         if rule is not None:
             yield from self._named_by(rule, target)
 
-    def _named_by(self, rule: Rule, target: core.ModelRef) -> Iterator[Drafter | Refusal]:
+    def _named_by(self, rule: Rule, target: core.LocalModel) -> Iterator[Drafter | Refusal]:
         installed = sorted(name.short for name in self._library.names())
         for pattern in rule.drafters:
             if is_file(pattern):
@@ -175,7 +177,7 @@ class Pairs:
             return refusals.unreadable(name, error)
         return _of_rule(model.name, model.weights, rule)
 
-    def _discover(self, target: core.ModelRef, lost: _Lost) -> Drafter | Refusal | str:
+    def _discover(self, target: core.LocalModel, lost: _Lost) -> Drafter | Refusal | str:
         """Return a drafter that pays, else the smallest unknown one, else why there is none."""
         unknown: Drafter | None = None
         does_not_pay: Refusal | None = None
@@ -194,7 +196,7 @@ class Pairs:
                     unknown = unknown or drafter
         except SpecdError as error:
             return f"its own file cannot be read: {error}"
-        return unknown or does_not_pay or "no model here that is small enough speaks its vocabulary"
+        return unknown or does_not_pay or "no model here is small enough and has its vocabulary"
 
     def _missing(self, rule: Rule | None) -> tuple[str, ...]:
         """Return the names that the rule would pull and that are not installed."""
@@ -205,16 +207,10 @@ class Pairs:
 
     # ------------------------------------------------------------------ checks
 
-    def _refusal_of(self, target: core.ModelRef, drafter: Drafter, lost: _Lost) -> Refusal | None:
-        try:
-            facts = self._vocabularies.facts(drafter.weights)
-            if refusal := refusals.of_drafter(drafter.name, facts):
-                return refusal
-            difference = self._vocabularies.difference(target.weights, drafter.weights)
-        except SpecdError as error:
-            return refusals.unreadable(drafter.name, error)
-        if difference:
-            return refusals.of_vocabularies(target.name, drafter.name, difference)
+    def _refusal_of(self, target: core.LocalModel, drafter: Drafter, lost: _Lost) -> Refusal | None:
+        name_and_weights = target.name, target.weights
+        if refusal := self._vocabularies.refusal(drafter.name, drafter.weights, name_and_weights):
+            return refusal
         if drafter.source == USER or _is_demo(target):
             return None  # the user has chosen it, whether or not it pays
         verdict = self._verdict(target, drafter)
@@ -222,7 +218,7 @@ class Pairs:
             return _skip_drafter(target, drafter, verdict, lost)
         return None
 
-    def _verdict(self, target: core.ModelRef, drafter: Drafter) -> Verdict:
+    def _verdict(self, target: core.LocalModel, drafter: Drafter) -> Verdict:
         return self._verdicts.of(target.weights, target.adapters, drafter.weights)
 
 
@@ -231,7 +227,7 @@ def _of_rule(name: str, weights: Path, rule: Rule) -> Drafter:
 
 
 def _paired(
-    target: core.ModelRef, drafter: Drafter, rule: Rule | None, pull: tuple[str, ...] = ()
+    target: core.LocalModel, drafter: Drafter, rule: Rule | None, pull: tuple[str, ...] = ()
 ) -> Pair:
     if rule is None or drafter.source not in {rule.origin, LOCAL_STORE}:
         return Pair(target=target, drafter=drafter)
@@ -241,7 +237,7 @@ def _paired(
 
 
 def _skip_drafter(
-    target: core.ModelRef, drafter: Drafter, verdict: Verdict, lost: _Lost
+    target: core.LocalModel, drafter: Drafter, verdict: Verdict, lost: _Lost
 ) -> Refusal:
     """Add a drafter that loses to `lost`; return the refusal."""
     lost[drafter.weights] = drafter, verdict
@@ -249,9 +245,9 @@ def _skip_drafter(
 
 
 def _skipped_drafter(
-    target: core.ModelRef, drafter: Drafter, verdict: Verdict, pays: Drafter | None
+    target: core.LocalModel, drafter: Drafter, verdict: Verdict, pays: Drafter | None
 ) -> SkippedDrafter:
-    """pays: the drafter that is used instead, if it pays."""
+    """Return the record of a skipped drafter.  pays: the drafter that is used instead, or None."""
     instead = pays.name if pays is not None else ""
     return SkippedDrafter(
         name=drafter.name,
@@ -267,7 +263,7 @@ def _skipped_drafter(
 
 
 def _unpaired(
-    target: core.ModelRef, refusal: Refusal, rule: Rule | None, pull: tuple[str, ...]
+    target: core.LocalModel, refusal: Refusal, rule: Rule | None, pull: tuple[str, ...]
 ) -> Pair:
     return Pair(
         target=target,
@@ -289,7 +285,7 @@ def _allows_discovery(rule: Rule | None, *, was_tried: bool) -> bool:
     return bool(rule.drafters) and not (rule.origin == USER and was_tried)
 
 
-def _is_demo(target: core.ModelRef) -> bool:
+def _is_demo(target: core.LocalModel) -> bool:
     built_in = demo.stored_demo() if target.name == demo.NAME.short else None
     return built_in is not None and target.weights == built_in.weights
 

@@ -3,6 +3,12 @@
 A key has the contents of the files and all settings that change the speed, so that figures are used
 only where they apply.  If the file cannot be read or written, that is logged as a warning and no
 request fails.
+
+A drafter that did not pay is tried again after a number of answers without it.  A trial of a
+useless drafter takes 20 to 40 answers, each of which loses at most 5 % and two passes (the
+controller's loss budget).  With 200 answers between trials that is about 1 % of the time, and a
+quarter of that once the wait has grown.  Answers are counted, not days: with a monthly retry, a
+model that is used once a month would try its drafter at each use, a busy one far too rarely.
 """
 
 from __future__ import annotations
@@ -11,7 +17,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Self, TypeVar
@@ -19,9 +25,8 @@ from typing import Annotated, Final, Self, TypeVar
 import msgspec
 
 from specd import core
-from specd.pairs.retries import PairKey, Retry, newest, without_drafter
 from specd.store.file_identity import file_identities, file_identity
-from specd.store.state_file import Stamp, StateFile, valid_rows
+from specd.store.state_file import StateFile, check_version, valid_rows
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +39,57 @@ MAX_BYTES: Final = 16 * 2**20
 _VERSION: Final = 1
 _MAX_COUNT: Final = 2**53
 _MAX_BINS: Final = 64
+#: Answers without the drafter before its first retry.
+FIRST_WAIT: Final = 200
+#: Each retry that lost doubles the next wait, at most this many times.
+MOST_DOUBLINGS: Final = 2
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=_MAX_COUNT)]
 _Count = Annotated[int, msgspec.Meta(ge=-_MAX_COUNT, le=_MAX_COUNT)]
+
+
+class PairKey(msgspec.Struct, frozen=True):
+    """The identity of a pair on one machine, for all settings of its load.
+
+    target, drafter, adapters: as `file_identity` returns.  machine: its name.
+    """
+
+    target: str
+    drafter: str
+    machine: str
+    adapters: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, target: Path, adapters: Iterable[Path], drafter: Path, machine: str) -> Self:
+        """Return the key of these files; raise OSError if one is missing."""
+        adapter_ids = file_identities(adapters)
+        return cls(file_identity(target), file_identity(drafter), machine, adapter_ids)
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """The count of answers towards the next retry of a pair that lost.
+
+    n_answers: answers of the target without the drafter, since the pair lost the last time.
+    n_retries: retries so far.
+    """
+
+    pair: PairKey
+    n_answers: _Natural = 0
+    n_retries: _Natural = 0
+
+    @property
+    def n_answers_left(self) -> int:
+        """Answers without the drafter until the next retry, at least 1."""
+        n_doublings = min(self.n_retries, MOST_DOUBLINGS)
+        return max((FIRST_WAIT << n_doublings) - self.n_answers, 1)
+
+    def after_answer(self) -> Retry:
+        """Return the count after one more answer; the last answer of a wait starts the retry."""
+        if self.n_answers_left > 1:
+            return Retry(self.pair, self.n_answers + 1, self.n_retries)
+        return Retry(self.pair, 0, min(self.n_retries + 1, _MAX_COUNT))
 
 
 class HistoryKey(msgspec.Struct, frozen=True):
@@ -84,7 +136,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
     history: core.PairHistory
 
 
-class _File(msgspec.Struct, frozen=True):
+class HistoryFile(msgspec.Struct, frozen=True):
     version: int
     pairs: list[HistoryEntry]
     retries: list[Retry] = []
@@ -102,14 +154,14 @@ class _Rows(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class KnownHistory:
     """The content of the file."""
 
     pairs: dict[HistoryKey, HistoryEntry]
     retries: dict[PairKey, Retry]
 
 
-_NOTHING: Final = _Known({}, {})
+_NOTHING: Final = KnownHistory({}, {})
 
 
 class History:
@@ -119,31 +171,30 @@ class History:
     """
 
     def __init__(self, path: Path | None, *, unix_time: Callable[[], float] = time.time) -> None:
-        self._file = StateFile(path, MAX_BYTES) if path is not None else None
+        self._file = StateFile(path, MAX_BYTES, "the history of pairs", decode_history, _NOTHING)
         self._unix_time = unix_time
         self._unsaved: dict[HistoryKey, HistoryEntry] = {}
         #: Answers counted since the last `save`, and the retries that they started.
         self._unsaved_retries: dict[PairKey, Retry] = {}
-        self._read_last: tuple[Stamp | None, _Known] = None, _NOTHING
         self._n_put = 0
-        self._known: tuple[_Known, int, tuple[HistoryEntry, ...]] = _NOTHING, 0, ()
+        self._known: tuple[KnownHistory, int, tuple[HistoryEntry, ...]] = _NOTHING, 0, ()
         self._lock = threading.Lock()  # of _unsaved and _unsaved_retries
 
     def get(self, key: HistoryKey) -> core.PairHistory | None:
         """What is known of the pair, from whichever daemon."""
-        entry = self._unsaved.get(key) or self._read_or_log().pairs.get(key)
+        entry = self._unsaved.get(key) or self._file.read_or_log().pairs.get(key)
         return entry.history if entry is not None else None
 
     def put(self, key: HistoryKey, history: core.PairHistory) -> None:
         """Keep it until the next `save`; figures that cannot be are left out."""
-        entry = HistoryEntry(key, max(self._unix_time(), 0.0), _without_invalid(history))
+        entry = HistoryEntry(key, max(self._unix_time(), 0.0), without_invalid(history))
         with self._lock:
             _put_last(self._unsaved, key, entry)
             self._n_put += 1
 
     def retry(self, pair: PairKey) -> Retry:
         """Return how many answers a pair that lost has waited, by all daemons."""
-        return self._retry(self._read_or_log(), pair)
+        return self._retry(self._file.read_or_log(), pair)
 
     def count_answer(self, pair: PairKey, n_retries: int) -> None:
         """Count an answer that a pair's target gave without the drafter; `save` writes the count.
@@ -151,7 +202,7 @@ class History:
         The last answer of a wait removes the drafter's figures: the next load tries it again.
         n_retries: identifies the wait that the answer belongs to; it does not count in a later one.
         """
-        known = self._read_or_log()
+        known = self._file.read_or_log()
         with self._lock:
             before = self._retry(known, pair)
             if before.n_retries != n_retries:
@@ -162,31 +213,31 @@ class History:
             _put_last(self._unsaved_retries, pair, after)
             self._n_put += 1
 
-    def _retry(self, known: _Known, pair: PairKey) -> Retry:
-        return newest(pair, known.retries.get(pair), self._unsaved_retries.get(pair))
+    def _retry(self, known: KnownHistory, pair: PairKey) -> Retry:
+        return _newest(pair, known.retries.get(pair), self._unsaved_retries.get(pair))
 
-    def _forget_drafter(self, known: _Known, pair: PairKey) -> None:
+    def _forget_drafter(self, known: KnownHistory, pair: PairKey) -> None:
         for key, entry in (known.pairs | self._unsaved).items():
             if key.pair == pair:
-                history = without_drafter(entry.history)
+                history = _without_drafter(entry.history)
                 _put_last(self._unsaved, key, msgspec.structs.replace(entry, history=history))
 
     def save(self) -> bool:
         """Write all changes; return False, with one warning in the log, if that fails."""
         with self._lock:
             unsaved, retries = dict(self._unsaved), dict(self._unsaved_retries)
-        if self._file is None or not (unsaved or retries):
+        if self._file.path is None or not (unsaved or retries):
             return True
         try:
             # Read again: another daemon, or `specd pairs --forget`, may have changed the file.
-            known = self._read()
+            known = self._file.read()
             counted = {
-                pair: newest(pair, known.retries.get(pair), retry)
+                pair: _newest(pair, known.retries.get(pair), retry)
                 for pair, retry in retries.items()
             }
-            self._write(_Known(known.pairs | unsaved, known.retries | counted))
+            self._write(KnownHistory(known.pairs | unsaved, known.retries | counted))
         except OSError as error:
-            self._log_error("cannot write the history of pairs to %s: %s", error)
+            self._file.log_write_error(error)
             return False
         with self._lock:
             for key, entry in unsaved.items():
@@ -199,19 +250,19 @@ class History:
 
     @property
     def is_saved(self) -> bool:
-        return self._file is None or not (self._unsaved or self._unsaved_retries)
+        return self._file.path is None or not (self._unsaved or self._unsaved_retries)
 
     def in_state_dir(self, name: str) -> Path | None:
         """Return the path of another file in the same folder; None if there is no folder."""
-        return self._file.path.with_name(name) if self._file is not None else None
+        return self._file.path.with_name(name) if self._file.path is not None else None
 
     def entries(self) -> list[HistoryEntry]:
         """Return all entries of the file, the most recently used first."""
-        return _by_use(self._read_or_log().pairs)
+        return _by_use(self._file.read_or_log().pairs)
 
     def known(self) -> tuple[HistoryEntry, ...]:
         """Return all entries, written or not; the same object as long as nothing has changed."""
-        written = self._read_or_log()
+        written = self._file.read_or_log()
         if self._known[0] is not written or self._known[1] != self._n_put:
             with self._lock:
                 entries = written.pairs | self._unsaved
@@ -220,60 +271,29 @@ class History:
 
     def forget(self, which: Callable[[HistoryKey], bool]) -> int:
         """Remove pairs from the file; return how many.  Raises OSError if it cannot be written."""
-        known = self._read()
+        known = self._file.read()
         kept = {key: entry for key, entry in known.pairs.items() if not which(key)}
         if len(kept) < len(known.pairs):
-            self._write(_Known(kept, known.retries))
+            self._write(KnownHistory(kept, known.retries))
         return len(known.pairs) - len(kept)
 
-    # ----------------------------------------------------------------------- the file
-
-    def _read_or_log(self) -> _Known:
-        try:
-            return self._read()
-        except OSError as error:
-            self._log_error("cannot read the history of pairs from %s: %s", error)
-            return _NOTHING
-
-    def _read(self) -> _Known:
-        """Return the content; empty if there is no file or it was damaged.  Raises OSError.
-
-        A damaged file is renamed.
-        """
-        if self._file is None:
-            return _NOTHING
-        stamp, (known_stamp, known) = self._file.stamp(), self._read_last
-        if stamp != known_stamp:
-            known = self._file.read(_decode) or _NOTHING
-            self._read_last = stamp, known
-        return known
-
-    def _write(self, known: _Known) -> None:
+    def _write(self, known: KnownHistory) -> None:
         """Write the file; leave out counts of pairs without figures.  Raises OSError."""
-        assert self._file is not None
         entries = _by_use(known.pairs)[:MAX_PAIRS]
         pairs = {entry.key.pair for entry in entries}
         retries = [retry for retry in known.retries.values() if retry.pair in pairs]
-        self._file.write(msgspec.json.encode(_File(_VERSION, entries, retries)))
-
-    def _log_error(self, message: str, error: Exception) -> None:
-        assert self._file is not None
-        self._file.warn_once(message, error)
+        self._file.write(HistoryFile(_VERSION, entries, retries))
 
 
-def _decode(data: bytes) -> _Known:
+def decode_history(data: bytes) -> KnownHistory:
     """Return the content; raise ValueError if it is damaged or of another version."""
-    try:
-        file = msgspec.json.decode(data, type=_Rows)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-    if file.version != _VERSION:
-        raise ValueError(f"its version is {file.version}, not {_VERSION}")
+    file = msgspec.json.decode(data, type=_Rows)
+    check_version(file.version, _VERSION)
     pairs = {
-        entry.key: msgspec.structs.replace(entry, history=_without_invalid(entry.history))
+        entry.key: msgspec.structs.replace(entry, history=without_invalid(entry.history))
         for _, entry in valid_rows(enumerate(file.pairs), HistoryEntry)
     }
-    return _Known(pairs, _decode_retries(file.retries))
+    return KnownHistory(pairs, _decode_retries(file.retries))
 
 
 def _decode_retries(raw: msgspec.Raw) -> dict[PairKey, Retry]:
@@ -298,10 +318,26 @@ def _by_use(entries: dict[HistoryKey, HistoryEntry]) -> list[HistoryEntry]:
     return sorted(entries.values(), key=lambda entry: entry.used_at, reverse=True)
 
 
+def _newest(pair: PairKey, *counts: Retry | None) -> Retry:
+    """Return the count that is furthest along, or a new one if there is none.
+
+    Two daemons that share a file may count at the same time.  The larger count is kept, not the
+    sum: that could count an answer twice, and a retry must not come too early.
+    """
+    known = [count for count in counts if count is not None]
+    return max(known, key=lambda count: (count.n_retries, count.n_answers), default=Retry(pair))
+
+
+def _without_drafter(history: core.PairHistory) -> core.PairHistory:
+    """Return the history without the drafter's figures: a retry starts as a new pair does."""
+    kept = tuple(band for band in history.bands if band.drafter != core.DrafterKind.MODEL)
+    return replace(history, bands=kept)
+
+
 # --------------------------------------------------------------------------- validation
 
 
-def _without_invalid(history: core.PairHistory) -> core.PairHistory:
+def without_invalid(history: core.PairHistory) -> core.PairHistory:
     """Return the history without impossible figures."""
     return replace(
         history,

@@ -15,9 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from specd import core
-from specd.pairs.history import History, HistoryKey
-from specd.pairs.retries import PairKey
-from specd.store.file_identity import file_identities, file_identity
+from specd.pairs.history import History, HistoryKey, PairKey
 
 log = logging.getLogger(__name__)
 
@@ -64,26 +62,22 @@ class HistoryWriter:
         found to lose since; then the answer does not count for it.
         """
         waiting = (one for one in pair.skipped_drafters if one.n_answers_left is not None)
-        if lost := [one for one in waiting if str(one.weights) != drafter]:
+        lost = [one for one in waiting if str(one.weights) != drafter]
+        if lost and isinstance(pair.target, core.LocalModel):
             counting = asyncio.create_task(self._count_later(pair.target, lost))
             self._counting.add(counting)
             counting.add_done_callback(self._counting.discard)
 
     async def _count_later(
-        self, target: core.ModelRef, lost: Sequence[core.SkippedDrafter]
+        self, target: core.LocalModel, lost: Sequence[core.SkippedDrafter]
     ) -> None:
         await asyncio.to_thread(self._count, target, lost)
         self._save_soon()
 
-    def _count(self, target: core.ModelRef, lost: Sequence[core.SkippedDrafter]) -> None:
+    def _count(self, target: core.LocalModel, lost: Sequence[core.SkippedDrafter]) -> None:
         for one in lost:
             try:
-                key = PairKey(
-                    file_identity(target.weights),
-                    file_identity(one.weights),
-                    self._machine,
-                    file_identities(target.adapters),
-                )
+                key = PairKey.of(target.weights, target.adapters, one.weights, self._machine)
             except OSError as error:
                 log.debug("no answer is counted for %s: %s", one.weights, error)
             else:

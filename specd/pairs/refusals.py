@@ -24,7 +24,7 @@ class Refusal:
 SWITCHED_OFF = Refusal(NoPair.DISABLED_BY_USER, "Speculative decoding is switched off.")
 
 
-def of_target(target: core.ModelRef) -> Refusal | None:
+def of_target(target: core.LocalModel) -> Refusal | None:
     """Return why no drafter is possible for the target; None if one is."""
     if target.is_embedding_only:
         return Refusal(
@@ -34,8 +34,8 @@ def of_target(target: core.ModelRef) -> Refusal | None:
     if target.architecture in CANNOT_REWIND:
         return Refusal(
             NoPair.CANNOT_REWIND,
-            f"{target.name} is of the architecture {target.architecture}, whose memory cannot take"
-            " back tokens.",
+            f"{target.name} is of the architecture {target.architecture}, which cannot remove"
+            " rejected tokens from its memory.",
         )
     return _of_architecture(target.name, target.architecture)
 
@@ -48,7 +48,7 @@ def of_drafter(name: str, facts: GgufMetadata) -> Refusal | None:
     if architecture in NO_TEXT_GENERATION:
         return Refusal(
             NoPair.UNREADABLE,
-            f"{who} is of the architecture {architecture}, which does not go on with a text.",
+            f"{who} is of the architecture {architecture}, which cannot continue a text.",
         )
     return _of_architecture(who, architecture)
 
@@ -57,7 +57,7 @@ def _of_architecture(who: str, architecture: str) -> Refusal | None:
     if architecture in DIFFUSION:
         return Refusal(
             NoPair.CANNOT_REWIND,
-            f"{who} is of the architecture {architecture}, which does not write token by token.",
+            f"{who} is of the architecture {architecture}, which is not a language model's.",
         )
     if architecture in DRAFT_HEADS:
         return Refusal(
@@ -71,7 +71,7 @@ def of_vocabularies(target: str, drafter: str, difference: str) -> Refusal:
     """Return the refusal for different vocabularies.  difference: the end of a sentence."""
     return Refusal(
         NoPair.VOCABULARY_DIFFERS,
-        f"The drafter {drafter} does not speak the vocabulary of {target}: {difference}.",
+        f"The drafter {drafter} has another vocabulary than {target}: {difference}.",
     )
 
 
@@ -93,7 +93,8 @@ def does_not_pay(target: str, drafter: str, verdict: Verdict, instead: str = "")
         NoPair.DOES_NOT_PAY,
         f"The drafter {drafter} made {target} slower here: at best {verdict.gain or 0.0:.2f} times"
         f" the plain speed over {verdict.n_requests} answers, {share:.0%} of {verdict.n_drafted}"
-        f" guesses accepted. It is tried again {again}, or after `specd pairs {target} --forget`.",
+        f" drafted tokens accepted. It is tried again {again}, or after"
+        f" `specd pairs {target} --forget`.",
     )
 
 

@@ -20,7 +20,7 @@ from tomlkit.items import Array, InlineTable, Table
 from specd.errors import BadSetting
 from specd.pairs.rule_files import RuleFilePaths, parse_rules, read_text
 from specd.pairs.rules import USER, key_of
-from specd.store.atomic_files import atomic_write, exclusive_lock, to_store_errors
+from specd.store.safe_files import atomic_write, exclusive_lock, to_store_errors
 
 _HEADER: Final = (
     "Which drafter serves which model here, before specd's own registry (docs/pairs.md)."

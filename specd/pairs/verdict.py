@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from specd.core import BandHistory, DrafterKind
-from specd.pairs.history import History, HistoryEntry
-from specd.pairs.retries import PairKey
-from specd.store.file_identity import file_identities, file_identity
+from specd.pairs.history import History, HistoryEntry, PairKey
 
 #: Least requests and drafted tokens before a pair can lose.  One text may be hard to draft; twenty
 #: answers cover several texts.  200 tokens give the accepted share to within 3.5 points.
@@ -64,12 +62,7 @@ class Verdicts:
         if self._history is None or not self._history.known():
             return UNKNOWN_VERDICT
         try:
-            pair = PairKey(
-                file_identity(target),
-                file_identity(drafter),
-                self._machine,
-                file_identities(adapters),
-            )
+            pair = PairKey.of(target, adapters, drafter, self._machine)
         except OSError:
             return UNKNOWN_VERDICT
         # Read before the figures: an answer judged by old figures must not count in a new wait.
@@ -100,7 +93,7 @@ class Verdicts:
 
 
 def judge(bands: Iterable[BandHistory]) -> Verdict:
-    """A pair loses where every band that was tried did; one band that gains is worth the drafter.
+    """Judge a pair: it loses if every band that was tried lost; one gaining band keeps the drafter.
 
     A band that ended parked has a gain below 1 (it is parked no longer than that).
     """

@@ -18,13 +18,14 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 import specd
-from specd.errors import StoreError
+from specd.errors import SpecdError, StoreError
+from specd.pairs import refusals
 from specd.pairs.compatibility import difference
 from specd.pairs.fingerprints import Fingerprint, fits
 from specd.pairs.history import History
+from specd.pairs.refusals import Refusal
 from specd.pairs.vocabulary import Vocabulary, vocabulary_of
-from specd.store.file_cache import FileCache
-from specd.store.file_identity import file_identity
+from specd.store.file_identity import FileCache, file_identity
 from specd.store.gguf import read_header
 from specd.store.gguf_metadata import GgufMetadata, metadata_of
 from specd.store.shape import Shape, shape_of
@@ -40,7 +41,7 @@ MAX_VERDICTS: Final = 4000
 #: Largest valid file, far above the size of so many entries.
 MAX_BYTES: Final = 64 * 2**20
 #: Version of the format and of the header's interpretation; other versions' files are not used.
-_VERSION: Final = f"{specd.__version__} 2"
+_VERSION: Final = f"{specd.__version__} 3"
 #: Pause after a write, as a multiple of its duration.
 _WRITING_SHARE: Final = 20.0
 
@@ -92,10 +93,11 @@ class Vocabularies:
     """
 
     def __init__(self, path: Path | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._file = StateFile(path, MAX_BYTES) if path is not None else None
+        what = "the cache of vocabularies"
+        self._file = StateFile(path, MAX_BYTES, what, _decode, _File(_VERSION, {}, {}, []))
         self._clock = clock
-        self._known = self._read_or_log()
-        self._verdicts = {(v.target, v.drafter): v.difference for v in self._known.verdicts}
+        self.known = self._file.read_or_log()
+        self._verdicts = {(v.target, v.drafter): v.difference for v in self.known.verdicts}
         self._fitting: dict[tuple[str, str], bool] = {}
         self._headers: FileCache[_Header] = FileCache(self._look)
         self._lock = threading.Lock()  # of writing
@@ -123,7 +125,7 @@ class Vocabularies:
             return True
         known = self._fitting.get((ours, theirs))
         if known is None:
-            fingerprints = self._known.vocabularies
+            fingerprints = self.known.vocabularies
             known = fits(fingerprints[ours], fingerprints[theirs])
             if known is None:
                 known = not self.difference(target, drafter)
@@ -141,6 +143,21 @@ class Vocabularies:
             self._unsaved = True
         return self._verdicts[key]
 
+    def refusal(
+        self, drafter: str, weights: Path, target: tuple[str, Path] | None = None
+    ) -> Refusal | None:
+        """Return why the drafter cannot be used for the target; None if it can.
+
+        target: its name and weights; None checks only what holds for every target.
+        """
+        try:
+            if refusal := refusals.of_drafter(drafter, self.facts(weights)):
+                return refusal
+            found = self.difference(target[1], weights) if target else ""
+        except SpecdError as error:
+            return refusals.unreadable(drafter, error)
+        return refusals.of_vocabularies(target[0], drafter, found) if target and found else None
+
     def _name(self, weights: Path) -> str:
         return self._headers.get(weights).vocabulary
 
@@ -149,39 +166,39 @@ class Vocabularies:
             identity = file_identity(weights)
         except OSError as error:
             raise StoreError(f"cannot read {weights}: {error.strerror or error}") from error
-        if identity not in self._known.files:
+        if identity not in self.known.files:
             header = read_header(weights)
             fingerprint = Fingerprint.of(header)
-            self._known.vocabularies.setdefault(fingerprint.name, fingerprint)
+            self.known.vocabularies.setdefault(fingerprint.name, fingerprint)
             facts, shape = metadata_of(header), shape_of(header)
-            self._known.files[identity] = _Header(facts, shape, fingerprint.name)
+            self.known.files[identity] = _Header(facts, shape, fingerprint.name)
             self._unsaved = True
-        return self._known.files[identity]
+        return self.known.files[identity]
 
     # ----------------------------------------------------------------------- the file
 
     def save(self) -> None:
         """Write new entries, unless the last write was a moment ago: then a later call does it."""
-        if self._file is None or not self._unsaved or self._clock() < self._next_save:
+        if self._file.path is None or not self._unsaved or self._clock() < self._next_save:
             return
         if not self._lock.acquire(blocking=False):
             return  # another thread is writing
         try:
             began, self._unsaved = self._clock(), False
-            self._file.write(msgspec.json.encode(self._merged()))
+            self._file.write(self._merged())
             ended = self._clock()
             self._next_save = ended + _WRITING_SHARE * (ended - began)
         except OSError as error:
             self._unsaved, self._next_save = True, self._clock() + _AFTER_A_FAILURE_S
-            self._log_error("cannot write the cache of vocabularies to %s: %s", error)
+            self._file.log_write_error(error)
         finally:
             self._lock.release()
 
     def _merged(self) -> _File:
         """Return the new content of the file, with entries that other processes have written."""
-        written = self._read_or_log()
-        files = _newest({**written.files, **self._known.files}, MAX_FILES)
-        all_known = {**written.vocabularies, **self._known.vocabularies}
+        written = self._file.read_or_log()
+        files = _newest({**written.files, **self.known.files}, MAX_FILES)
+        all_known = {**written.vocabularies, **self.known.vocabularies}
         names = {header.vocabulary for header in files.values()}
         verdicts = {(v.target, v.drafter): v.difference for v in written.verdicts}
         verdicts.update(self._verdicts.copy())
@@ -196,19 +213,6 @@ class Vocabularies:
             ],
         )
 
-    def _read_or_log(self) -> _File:
-        known = None
-        if self._file is not None:
-            try:
-                known = self._file.read(_decode)
-            except OSError as error:
-                self._log_error("cannot read the cache of vocabularies from %s: %s", error)
-        return known or _File(_VERSION, {}, {}, [])
-
-    def _log_error(self, message: str, error: Exception) -> None:
-        assert self._file is not None
-        self._file.warn_once(message, error)
-
 
 def _read(path: Path) -> Vocabulary:
     return vocabulary_of(read_header(path))
@@ -219,14 +223,11 @@ def _newest(known: dict[_K, _V], n: int) -> dict[_K, _V]:
     return dict(islice(known.items(), max(len(known) - n, 0), None))
 
 
-def _decode(data: bytes) -> _File | None:
-    """Return the content; None if it is of another version; raise ValueError if it is damaged."""
-    try:
-        if msgspec.json.decode(data, type=_Version).version != _VERSION:
-            return None
-        file = msgspec.json.decode(data, type=_Rows)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
+def _decode(data: bytes) -> _File:
+    """Return the content, empty if it is of another version; raise ValueError if damaged."""
+    if msgspec.json.decode(data, type=_Version).version != _VERSION:
+        return _File(_VERSION, {}, {}, [])
+    file = msgspec.json.decode(data, type=_Rows)
     fingerprints = valid_rows(file.vocabularies.items(), Fingerprint)
     vocabularies = {name: found for name, found in fingerprints if found.is_whole}
     headers = valid_rows(file.files.items(), _Header)

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from specd.pairs import pre_tokenizers
 from specd.store.gguf import GgufHeader, LongArray
 
 _TOKENIZER: Final = "tokenizer.ggml."
@@ -19,6 +18,31 @@ _TOKENIZER: Final = "tokenizer.ggml."
 _GEMMA4: Final = "gemma4"
 #: Kinds that use a pre-tokenizer.
 _CUT: Final = frozenset({"gpt2", "hybriddna", "whitespace"})
+DEFAULT: Final = "default"
+#: Names of pre-tokenizers that select the same one in llama.cpp, and the same merge rule
+#: (src/llama-vocab.cpp as vendored in llama-cpp-python 0.3.36); the first name is shown.
+GROUPS: Final = (
+    (
+        "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+        "jina-v5-nano",
+    ),
+    (
+        "gpt-2", "phi-2", "jina-es", "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de",
+        "jina-v2-code", "roberta-bpe", "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4",
+    ),
+    ("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez"),
+    ("gpt-4o", "llama4", "kanana2", "talkie"),
+    ("gemma4", "granite-embed-multi-311m"),
+    ("glm4", "glm5"),
+    ("tiny_aya", "cohere2moe"),
+    ("bailingmoe", "bailingmoe2", "llada-moe"),
+)  # fmt: skip
+#: Pre-tokenizers with which a text begins with BOS unless the file says otherwise.
+BEGIN_WITH_BOS: Final = frozenset({"llama-bpe", "tekken", "chameleon"})
+#: The pre-tokenizer with which a text always begins with BOS.
+ALWAYS_WITH_BOS: Final = "gemma4"
+
+_SHOWN: Final = {name: group[0] for group in GROUPS for name in group}
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +86,7 @@ def outline_of(header: GgufHeader) -> Outline:
         pre = _GEMMA4
     elif model not in _CUT:
         pre = ""
-    pre = pre_tokenizers.shown_name(pre)
+    pre = shown_name(pre)
     default_bos, default_eos = _default_ids(model)
     add_eos = header.flag(_TOKENIZER + "add_eos_token")
     return Outline(
@@ -75,6 +99,11 @@ def outline_of(header: GgufHeader) -> Outline:
         add_bos=_adds_bos(model, pre, header.flag(_TOKENIZER + "add_bos_token")),
         add_eos=model == "t5" if add_eos is None else add_eos,
     )
+
+
+def shown_name(name: str) -> str:
+    """Return the first name of the group; llama.cpp's default for an empty name."""
+    return _SHOWN.get(name, name) or DEFAULT
 
 
 def strings_of(header: GgufHeader, name: str) -> Strings:
@@ -123,11 +152,11 @@ def vocabulary_of(header: GgufHeader) -> Vocabulary:
 
 
 def _adds_bos(model: str, pre: str, flag: bool | None) -> bool:
-    if pre == pre_tokenizers.ALWAYS_WITH_BOS:
+    if pre == ALWAYS_WITH_BOS:
         return True
     if flag is not None:
         return flag
-    return pre in pre_tokenizers.BEGIN_WITH_BOS if model == "gpt2" else model in {"llama", "bert"}
+    return pre in BEGIN_WITH_BOS if model == "gpt2" else model in {"llama", "bert"}
 
 
 def _default_ids(model: str) -> tuple[int, int]:

@@ -4,8 +4,7 @@ from specd.placement.backend_devices import DeviceKind
 from specd.placement.config import placement_config
 from specd.placement.cpu import Cpu
 from specd.placement.defaults import Defaults
-from specd.placement.devices import Device, Devices, devices
-from specd.placement.hardware_name import cpu_name, machine_name
+from specd.placement.devices import Device, Devices, cpu_name, devices, machine_name
 from specd.placement.memory_corrections import MEMORY_FILE, MemoryCorrections
 from specd.placement.placer import Placer
 

@@ -1,15 +1,15 @@
 """Estimate the memory of a model before it is loaded, layer by layer.
 
-Weights are the sizes of the file's tensors.  Caches are counted in cells, as llama.cpp makes them.
+Weights are the sizes of the file's tensors.  Caches and scratch are either measured by llama.cpp in
+a simulated load, or bounded by a formula that ignores all savings, such as sliding windows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from specd import core
-from specd.placement.scratch import Pass, scratch
-from specd.store.kv_layout import LayerKv
 from specd.store.shape import Shape
 
 #: Bytes of a cache block of 32 numbers, by llama.cpp's format.
@@ -24,6 +24,18 @@ _CACHE_BLOCK_BYTES = {
     "q4_0": 18,
     "iq4_nl": 18,
 }
+MIB: Final = 2**20
+#: Share by which a refusal of memory raises an estimate.
+REFUSED_SHARE: Final = 0.25
+_FLOAT: Final = 4
+#: The longest draft that the engine's controller makes.
+MAX_DRAFT: Final = 16
+#: Fewest tokens of a pass, and of a pass for embeddings.
+_MIN_BATCH, _MIN_EMBED_BATCH = 32, 2048
+#: Most bytes of logits of a pass for embeddings.
+_MAX_LOGITS_BYTES: Final = 4 * 2**30
+#: Share of the weights that saved recurrent states may take.
+STATES_SHARE: Final = 1 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,70 +111,112 @@ class Footprint:
         return len(self.blocks) + 1 if n_gpu_layers < 0 else n_gpu_layers
 
 
-def footprint(
+def simulated_footprint(
+    spec: core.EngineSpec, shape: Shape, memory: core.ContextMemory, *, extra_bytes: int = 0
+) -> Footprint:
+    """Return the footprint of a model whose load was simulated with this context.
+
+    extra_bytes: size of the projector and adapters.
+    """
+    caches = dict.fromkeys(range(len(shape.layer_bytes)), 0)
+    for layer, n_bytes in memory.layers:
+        if layer in caches:
+            caches[layer] += n_bytes
+    n_tokens = _n_batch(spec)
+    masks = _mask_bytes(spec, shape, memory.n_cells, n_tokens)
+    return _footprint(
+        shape,
+        cache_bytes=tuple(caches.values()),
+        scratch_bytes=memory.scratch_bytes,
+        results_bytes=memory.results_bytes,
+        masks_bytes=masks,
+        n_tokens=n_tokens,
+        extra_bytes=extra_bytes,
+    )
+
+
+def upper_bound(
+    spec: core.EngineSpec, shape: Shape, *, is_drafter: bool = False, extra_bytes: int = 0
+) -> Footprint:
+    """Return more than the model takes: every layer attends to the whole context.
+
+    Of recurrent states, the bound assumes as many as the engine saves at most.
+    """
+    n_slots = 1 if spec.embeds else max(spec.n_slots, 1)
+    n_tokens = _n_batch(spec)
+    n_outputs = n_slots * (MAX_DRAFT + 1)
+    if spec.embeds:
+        n_tokens = n_outputs = _n_embed_batch(spec, shape)
+    # For embeddings, a pass may be longer than the context, by a row for each of 64 texts.
+    n_cells = -(-max(spec.n_ctx * n_slots, n_tokens) // 256) * 256
+    keys, values = (_row_bytes(n, spec.kv_cache_type) for n in (shape.n_key, shape.n_value))
+    # A recurrent drafter has a second sequence for each slot.
+    n_states = 2 * n_slots if is_drafter else n_slots
+    states = shape.is_recurrent * n_states * STATES_SHARE
+    masks = (1 + shape.has_window) * _mask_bytes(spec, shape, n_cells, n_tokens)
+    rows = 12 * shape.n_embd + 4 * shape.n_query + shape.n_key + shape.n_value + 3 * shape.n_ff
+    if shape.is_recurrent:
+        rows += 24 * shape.n_embd
+    scores = 0
+    if shape.has_bias:
+        scores = (3 * shape.n_heads + 1) * n_cells
+    elif spec.flash_attention is False:
+        scores = shape.n_heads * n_cells
+    logits = n_outputs * shape.n_vocab if shape.has_head else 0
+    return _footprint(
+        shape,
+        cache_bytes=tuple(
+            n_cells * (keys + values) + int(states * weights) for weights in shape.layer_bytes
+        ),
+        scratch_bytes=masks + _FLOAT * ((rows + scores) * n_tokens + logits),
+        results_bytes=_FLOAT * n_outputs * (shape.n_vocab + (shape.n_embd if spec.embeds else 0)),
+        masks_bytes=masks,
+        n_tokens=n_tokens,
+        extra_bytes=extra_bytes,
+    )
+
+
+def _footprint(
     shape: Shape,
     *,
-    n_ctx: int,
-    n_slots: int,
-    n_batch: int,
-    kv_cache_type: str,
-    n_outputs: int,
-    flash_attention: bool | None,
-    n_rewind: int,
-    extra_bytes: int = 0,
-    n_sequences: int = 0,
+    cache_bytes: tuple[int, ...],
+    scratch_bytes: int,
+    results_bytes: int,
+    masks_bytes: int,
+    n_tokens: int,
+    extra_bytes: int,
 ) -> Footprint:
-    """Return the memory of a model of this shape.
-
-    n_ctx: tokens per slot.  n_batch: tokens of one pass.  n_outputs: rows of logits of one pass.
-    n_rewind: earlier recurrent states that are saved per sequence.
-    n_sequences: 0 means one per slot.
-    """
-    n_sequences = n_sequences or max(n_slots, 1)
-    n_cells = _padded(n_ctx * n_slots)
-    n_states = n_sequences * (1 + (n_rewind if shape.is_recurrent and shape.can_rewind else 0))
-    widest = max((layer.kv_layout.value for layer in shape.layers), default=0)
-
-    def cache(kv_layout: LayerKv) -> int:
-        n_kept = n_cells
-        if kv_layout.window:
-            n_kept = min(n_cells, _padded(kv_layout.window * n_sequences + n_batch))
-        # Without flash attention, values are stored transposed, in columns of the largest height.
-        value = widest if flash_attention is False and kv_layout.value else kv_layout.value
-        rows = _row_bytes(kv_layout.key, kv_cache_type) + _row_bytes(value, kv_cache_type)
-        return rows * n_kept + 4 * kv_layout.state * n_states
-
-    windows = max((layer.kv_layout.window for layer in shape.layers), default=0)
-    needed = scratch(
-        shape,
-        Pass(
-            n_tokens=-(-n_batch // n_sequences) * n_sequences,
-            n_cells=n_cells if shape.has_cache else n_batch,
-            n_window_cells=min(n_cells, _padded(windows * n_sequences + n_batch)) if windows else 0,
-            n_outputs=n_outputs,
-            n_states=n_states,
-            flash_attention=flash_attention is not False and shape.architecture != "grok",
-        ),
-    )
+    rows_bytes = _FLOAT * shape.n_embd * n_tokens
     return Footprint(
         blocks=tuple(
-            Block(weights_bytes=layer.weights_bytes, cache_bytes=cache(layer.kv_layout))
-            for layer in shape.layers
+            Block(weights_bytes=weights, cache_bytes=cache)
+            for weights, cache in zip(shape.layer_bytes, cache_bytes, strict=True)
         ),
         input_bytes=shape.input_bytes,
         output_bytes=shape.output_bytes + shape.tied_bytes,
         extra_bytes=extra_bytes,
-        device_scratch_bytes=needed.device_bytes,
-        host_scratch_bytes=needed.logits_bytes,
+        device_scratch_bytes=scratch_bytes,
+        host_scratch_bytes=results_bytes,
         tied_bytes=shape.tied_bytes,
-        staged_bytes=needed.staged_bytes,
-        transfer_bytes=needed.transfer_bytes,
+        # The input, and what its rows are read into.
+        staged_bytes=masks_bytes + 2 * rows_bytes,
+        transfer_bytes=masks_bytes + rows_bytes,
     )
 
 
-def _padded(n: int) -> int:
-    """Return `n` rounded up to a multiple of 256, as llama.cpp sizes its caches."""
-    return -(-n // 256) * 256
+def _n_batch(spec: core.EngineSpec) -> int:
+    return max(min(spec.n_batch, spec.n_ctx * max(spec.n_slots, 1)), _MIN_BATCH)
+
+
+def _n_embed_batch(spec: core.EngineSpec, shape: Shape) -> int:
+    n_rows = 0 if shape.has_head else _MAX_LOGITS_BYTES // (_FLOAT * max(shape.n_vocab, 1))
+    n_tokens = min(spec.n_ctx, max(spec.n_batch, _MIN_EMBED_BATCH, n_rows))
+    return -(-n_tokens // 64) * 64
+
+
+def _mask_bytes(spec: core.EngineSpec, shape: Shape, n_cells: int, n_tokens: int) -> int:
+    is_flash = spec.flash_attention is not False and not shape.has_bias
+    return (2 if is_flash else 4) * n_cells * n_tokens
 
 
 def _row_bytes(n: int, kv_cache_type: str) -> int:

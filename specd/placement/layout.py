@@ -38,7 +38,7 @@ class Layout:
         """Return the bytes on each device, by its place."""
         taken: Counter[int] = Counter()
         layers = layer_bytes(target, self.n_layers)
-        scratch = target.device_scratch_bytes + self._copies_bytes(target)
+        scratch = device_scratch_bytes(target, self.n_layers, len(self.layers))
         for at, n in self.layers:
             taken[at] += sum(layers[:n]) + scratch
             layers = layers[n:]
@@ -62,7 +62,11 @@ class Layout:
         return taken
 
     def as_loaded(self, target: Footprint) -> Footprint:
-        """Return the target's footprint with the extra copies that several devices need."""
+        """Return the target's footprint with the extra copies that several devices need.
+
+        Streamed blocks are left out: their bytes are an upper bound, and a correction learned from
+        it would be too low for layouts without them.
+        """
         copies = self._copies_bytes(target)
         return replace(
             target,
@@ -71,7 +75,7 @@ class Layout:
         )
 
     def _copies_bytes(self, target: Footprint) -> int:
-        return copies_bytes(target, self.n_layers, len(self.layers))
+        return _copies_bytes(target, self.n_layers, len(self.layers))
 
     def total_bytes(self, target: Footprint, drafter: Footprint | None = None) -> int:
         """Return the bytes of all memories together."""
@@ -85,7 +89,18 @@ def layer_bytes(model: Footprint, n_layers: int) -> Sequence[int]:
     return [*blocks, model.output_bytes][len(blocks) + 1 - n_layers :]
 
 
-def copies_bytes(model: Footprint, n_layers: int, n_devices: int) -> int:
+def device_scratch_bytes(model: Footprint, n_layers: int, n_devices: int) -> int:
+    """Return the scratch on each of `n_devices` devices that hold the last `n_layers` layers.
+
+    For long prompts llama.cpp streams the blocks in main memory through every device, one at a
+    time, so the largest block counts.
+    """
+    kept = model.blocks[: len(model.blocks) + 1 - n_layers]
+    streamed = max((block.weights_bytes for block in kept), default=0)
+    return model.device_scratch_bytes + streamed + _copies_bytes(model, n_layers, n_devices)
+
+
+def _copies_bytes(model: Footprint, n_layers: int, n_devices: int) -> int:
     """Return the bytes of further input copies, on every device and in main memory.
 
     If several devices hold a whole model, llama.cpp pipelines `_AT_ONCE` passes and copies the
@@ -93,15 +108,6 @@ def copies_bytes(model: Footprint, n_layers: int, n_devices: int) -> int:
     """
     works_at_once = n_devices > 1 and n_layers > len(model.blocks)
     return (_AT_ONCE - 1) * model.transfer_bytes if works_at_once else 0
-
-
-def streamed_weights_bytes(model: Footprint, n_layers: int) -> int:
-    """Return the bytes of the largest block in main memory.
-
-    For long prompts llama.cpp copies such blocks to the device, one at a time.
-    """
-    kept = model.blocks[: len(model.blocks) + 1 - n_layers]
-    return max((block.weights_bytes for block in kept), default=0)
 
 
 def _in_main_memory(model: Footprint, n_layers: int, is_mapped: bool) -> int:

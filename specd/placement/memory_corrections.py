@@ -19,9 +19,9 @@ from typing import Annotated, Final, Self
 import msgspec
 
 from specd import core
-from specd.placement.estimate import Block, Footprint
+from specd.placement.estimate import MIB, REFUSED_SHARE, Block, Footprint
 from specd.store.file_identity import file_identities, file_identity
-from specd.store.state_file import Stamp, StateFile, valid_rows
+from specd.store.state_file import StateFile, check_version, valid_rows
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 MEMORY_FILE: Final = "memory.json"
 #: Most corrections that are kept; the least recently used ones are dropped.
 MAX_CORRECTIONS: Final = 1000
-_MAX_BYTES: Final = 4 * 2**20
+_MAX_BYTES: Final = 4 * MIB
 _MAX_DEVICES: Final = 64
 _VERSION: Final = 1
 _MAX_COUNT: Final = 2**53
@@ -37,9 +37,10 @@ _MAX_COUNT: Final = 2**53
 _CACHE, _SCRATCH = (0.5, 2.0), (0.25, 8.0)
 _LEAST_WEIGHTS, _MOST_WEIGHTS = 0.75, 1.5
 #: Bytes of an estimate below which no ratio is learned.
-_TOO_SMALL: Final = 2**20
-#: Share by which a refusal raises the next estimate; a success halves the count of refusals.
-_REFUSED, _MOST_REFUSALS, _MIN_REFUSALS = 0.25, 8.0, 0.2
+_TOO_SMALL: Final = MIB
+#: Most and fewest refusals that count; a success halves them.  They are recorded at a success, and
+#: until then only the request counts them, so none counts twice.
+_MOST_REFUSALS, _MIN_REFUSALS = 8.0, 0.2
 #: Most bytes that a process is believed to take on a device before it loads anything.
 _MOST_OF_A_PROCESS: Final = 2 * 2**30
 
@@ -51,6 +52,7 @@ class CorrectionKey(msgspec.Struct, frozen=True):
     """What a correction holds for: one file, loaded in one way.
 
     weights, others: identities of files.  others: the drafter or the target, adapters, a projector.
+    is_simulated: the corrected estimate is of a simulated load, otherwise it is an upper bound.
     """
 
     weights: str
@@ -59,18 +61,20 @@ class CorrectionKey(msgspec.Struct, frozen=True):
     kv_cache_type: str
     flash_attention: bool | None
     embeds: bool
+    is_simulated: bool = True
 
     @classmethod
-    def of_target(cls, spec: core.EngineSpec) -> Self:
+    def of_target(cls, spec: core.EngineSpec, *, is_simulated: bool = True) -> Self:
         """Return the key of the spec's target; raise OSError if a file is missing."""
         others = (spec.drafter, *spec.adapters, spec.projector)
-        return cls._of(spec, spec.weights, others, is_drafter=False)
+        return cls._of(spec, spec.weights, others, is_drafter=False, is_simulated=is_simulated)
 
     @classmethod
-    def of_drafter(cls, spec: core.EngineSpec) -> Self:
+    def of_drafter(cls, spec: core.EngineSpec, *, is_simulated: bool = True) -> Self:
         """Return the key of the spec's drafter; raise OSError if a file is missing."""
         assert spec.drafter is not None
-        return cls._of(spec, spec.drafter, (spec.weights,), is_drafter=True)
+        others = (spec.weights,)
+        return cls._of(spec, spec.drafter, others, is_drafter=True, is_simulated=is_simulated)
 
     @classmethod
     def _of(
@@ -80,6 +84,7 @@ class CorrectionKey(msgspec.Struct, frozen=True):
         others: tuple[str | None, ...],
         *,
         is_drafter: bool,
+        is_simulated: bool,
     ) -> Self:
         return cls(
             weights=file_identity(Path(weights)),
@@ -88,6 +93,7 @@ class CorrectionKey(msgspec.Struct, frozen=True):
             kv_cache_type=spec.kv_cache_type,
             flash_attention=spec.flash_attention,
             embeds=spec.embeds,
+            is_simulated=is_simulated,
         )
 
 
@@ -137,10 +143,9 @@ class MemoryCorrections:
 
     def __init__(self, path: Path | None, *, unix_time: Callable[[], float] = time.time) -> None:
         """Keep the path; nothing is read yet.  path: None keeps everything in memory only."""
-        self._file = StateFile(path, _MAX_BYTES) if path is not None else None
+        what = "memory corrections"
+        self._file = StateFile(path, _MAX_BYTES, what, _decode, _Known())
         self._unix_time = unix_time
-        self._known = _Known()
-        self._stamp: Stamp | None = None
         self._lock = threading.Lock()
 
     def correct(self, key: CorrectionKey, estimate: Footprint) -> Footprint:
@@ -165,68 +170,42 @@ class MemoryCorrections:
         if not 0 < n_bytes <= _MOST_OF_A_PROCESS:
             return
         with self._lock:
-            known = self._read_or_log()
+            known = self._file.read_or_log()
             # Other processes disturb the measurement, so the largest recent value is kept.
             kept = max(n_bytes, round(0.9 * known.contexts.get(device, 0)))
             contexts = {**known.contexts, device: kept}
             contexts = dict(list(contexts.items())[-_MAX_DEVICES:])
-            self._write_or_log(_Known(known.corrections, contexts))
+            self._write(_Known(known.corrections, contexts))
 
     def _change(self, key: CorrectionKey, change: Callable[[Correction], Correction]) -> None:
         with self._lock:
             # Read again: another daemon may have written.
-            known = self._read_or_log()
+            known = self._file.read_or_log()
             now = max(self._unix_time(), 0.0)
             correction = change(known.corrections.get(key) or Correction(key, now))
             corrections = {
                 **known.corrections,
                 key: msgspec.structs.replace(correction, used_at=now),
             }
-            self._write_or_log(_Known(corrections, known.contexts))
+            self._write(_Known(corrections, known.contexts))
 
     # ----------------------------------------------------------------------- the file
 
     def _look(self) -> _Known:
         with self._lock:
-            return self._read_or_log()
+            return self._file.read_or_log()
 
-    def _read_or_log(self) -> _Known:
-        """Return the file's content, or what this process knows if the file cannot be read."""
-        if self._file is None:
-            return self._known
-        try:
-            if (stamp := self._file.stamp()) != self._stamp:
-                self._known = self._file.read(_decode) or _Known()
-                self._stamp = stamp
-        except OSError as error:
-            self._log_error("cannot read memory corrections from %s: %s", error)
-        return self._known
-
-    def _write_or_log(self, known: _Known) -> None:
-        self._known = _bounded(known)
-        if self._file is None:
-            return
-        contexts = [_Context(device, n) for device, n in self._known.contexts.items()]
-        corrections = list(self._known.corrections.values())
-        try:
-            self._file.write(msgspec.json.encode(_File(_VERSION, corrections, contexts)))
-            self._stamp = self._file.stamp()
-        except OSError as error:
-            self._log_error("cannot write memory corrections to %s: %s", error)
-
-    def _log_error(self, message: str, error: Exception) -> None:
-        assert self._file is not None
-        self._file.warn_once(message, error)
+    def _write(self, known: _Known) -> None:
+        known = _bounded(known)
+        contexts = [_Context(device, n) for device, n in known.contexts.items()]
+        corrections = list(known.corrections.values())
+        self._file.replace_or_log(known, _File(_VERSION, corrections, contexts))
 
 
 def _decode(data: bytes) -> _Known:
     """Return the content of the file; raise ValueError if it is damaged or of another version."""
-    try:
-        file = msgspec.json.decode(data, type=_Rows)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-    if file.version != _VERSION:
-        raise ValueError(f"its version is {file.version}, not {_VERSION}")
+    file = msgspec.json.decode(data, type=_Rows)
+    check_version(file.version, _VERSION)
     corrections = {
         correction.key: correction
         for _, correction in valid_rows(enumerate(file.corrections), Correction)
@@ -288,7 +267,7 @@ def _within(ratio: float, bounds: tuple[float, float]) -> float:
 
 def _apply_correction(correction: Correction, estimate: Footprint) -> Footprint:
     whole = max(estimate.weights_bytes + estimate.extra_bytes, 1)
-    more = 1 + _REFUSED * min(correction.refusals, _MOST_REFUSALS)
+    more = 1 + REFUSED_SHARE * min(correction.refusals, _MOST_REFUSALS)
     weights = more * _within(1 + correction.weights_bytes / whole, (_LEAST_WEIGHTS, _MOST_WEIGHTS))
     cache, scratch = (
         more * _within(correction.cache, _CACHE),

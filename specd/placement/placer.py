@@ -17,18 +17,17 @@ from specd.placement.backend_devices import DeviceKind
 from specd.placement.config import PlacementConfig
 from specd.placement.cpu import Cpu
 from specd.placement.devices import Device, devices
-from specd.placement.estimate import Footprint
+from specd.placement.estimate import MIB, Footprint
 from specd.placement.memory_corrections import MemoryCorrections
-from specd.placement.memory_estimator import MemoryEstimator
-from specd.placement.plan import plan
+from specd.placement.memory_estimator import MemoryEstimator, Simulate
+from specd.placement.plan import CPU, plan
 from specd.placement.planner import PROCESS_BYTES, MachineMemory, Model
 from specd.placement.resident_usage import ResidentUsage, sum_resident_usage
-from specd.placement.summary import describe_placement
+from specd.placement.shortage import name_of, size
 from specd.store.shape import Shape
 
 log = logging.getLogger(__name__)
 
-MIB: Final = 2**20
 #: Waits for the driver to free the memory of a process that has ended.
 _PAUSES_S: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
 #: Bytes by which less is free than expected before the driver is waited for.
@@ -58,6 +57,7 @@ class Placer:
     def __init__(
         self,
         shape: Callable[[Path], Shape],
+        simulate: Simulate = lambda loads: [None] * len(loads),
         *,
         placement_config: PlacementConfig = PlacementConfig(),  # noqa: B008 - it is frozen
         corrections: MemoryCorrections | None = None,
@@ -69,12 +69,13 @@ class Placer:
         """Keep the sources; nothing is read yet.
 
         shape: reads the shape of a GGUF, or raises StoreError.
+        simulate: measures models that may not fit, such as `runner.simulate`.
         devices, cpu: return the present state.
         is_complete: returns whether engines find no devices but these.
         """
         self._placement_config = placement_config
         self._corrections = corrections or MemoryCorrections(None)
-        self._memory_estimator = MemoryEstimator(shape, self._corrections)
+        self._memory_estimator = MemoryEstimator(shape, self._corrections, simulate)
         self._devices = devices
         self._is_complete = is_complete
         self._cpu = cpu
@@ -102,31 +103,49 @@ class Placer:
 
     def _place(self, request: core.PlacementRequest) -> core.Placement:
         found = self._devices()
-        usage = sum_resident_usage(request.residents, self._memory_estimator.of, gpus=bool(found))
+        usage = self._usage(request, found)
         found = self._wait_for_freed_memory(request, usage, found)
+        machine = self._machine(found, usage)
+        placement = self._plan(request, machine, usage)
+        gives_up = _gives_up_something(request, placement, has_devices=bool(found))
+        if gives_up and self._memory_estimator.simulate([request.spec, *request.residents]):
+            usage = self._usage(request, found)
+            machine = self._machine(found, usage)
+            placement = self._plan(request, machine, usage)
+        self._engines = frozenset({*request.residents, placement.spec})
+        self._remember(_PlacementRecord(placement.spec, request.n_refusals, machine.devices))
+        needed = self._memory_estimator.of(request.spec)[0]
+        log.info("%s", describe_placement(request, placement, machine, needed))
+        return placement
+
+    def _usage(self, request: core.PlacementRequest, found: Sequence[Device]) -> ResidentUsage:
+        of = self._memory_estimator.of
+        return sum_resident_usage(request.residents, of, gpus=bool(found))
+
+    def _machine(self, found: Sequence[Device], usage: ResidentUsage) -> MachineMemory:
         cpu = self._cpu()
         # Linux counts mapped weights as available, but a loaded model needs them in memory.
         ram_bytes = max(min(cpu.available_bytes, cpu.total_bytes - usage.ram_bytes), 0)
-        machine = MachineMemory(
+        return MachineMemory(
             devices=tuple(found),
             ram_bytes=ram_bytes,
             total_ram_bytes=cpu.total_bytes,
             is_complete=self._is_complete(),
             process_bytes=self._corrections.process_bytes(),
         )
+
+    def _plan(
+        self, request: core.PlacementRequest, machine: MachineMemory, usage: ResidentUsage
+    ) -> core.Placement:
         target, drafter = self._models(request.spec, usage)
         placement = plan(request, target, drafter, machine, self._placement_config)
-        on_gpus = any(usage.n_engines[device.id] for device in found)
-        if not placement.fits and request.residents and found and not on_gpus:
-            # No resident model uses a GPU, so unloading one frees no GPU memory.
-            anything = replace(request, give_up=core.GiveUp.ANYTHING)
-            tried = plan(anything, target, drafter, machine, self._placement_config)
-            placement = placement if tried.shortage else tried
-        self._engines = frozenset({*request.residents, placement.spec})
-        self._remember(_PlacementRecord(placement.spec, request.n_refusals, machine.devices))
-        needed = target.at(request.spec.n_ctx)
-        log.info("%s", describe_placement(request, placement, machine, needed))
-        return placement
+        on_gpus = any(usage.n_engines[device.id] for device in machine.devices)
+        if placement.fits or not request.residents or not machine.devices or on_gpus:
+            return placement
+        # No resident model uses a GPU, so unloading one frees no GPU memory.
+        anything = replace(request, give_up=core.GiveUp.ANYTHING)
+        tried = plan(anything, target, drafter, machine, self._placement_config)
+        return placement if tried.shortage else tried
 
     def _remember(self, record: _PlacementRecord) -> None:
         self._records.pop(record.spec, None)
@@ -187,6 +206,17 @@ class Placer:
         )
 
 
+def _gives_up_something(
+    request: core.PlacementRequest, placement: core.Placement, *, has_devices: bool
+) -> bool:
+    """Return whether a lower estimate could give a better placement."""
+    asked, spec = request.spec, placement.spec
+    is_refused = not placement.fits or bool(placement.shortage) or request.n_refusals > 0
+    is_less = (spec.drafter, spec.n_ctx) != (asked.drafter, asked.n_ctx)
+    is_elsewhere = has_devices and spec.n_gpu_layers != asked.n_gpu_layers
+    return is_refused or is_less or is_elsewhere or len(spec.devices or ()) > 1
+
+
 def _other_processes_bytes(
     found: Sequence[Device], usage: ResidentUsage, process_bytes: Mapping[str, int]
 ) -> Iterator[tuple[str, int]]:
@@ -211,3 +241,38 @@ def _on_devices(spec: core.EngineSpec, facts: core.EngineFacts) -> Counter[str]:
         elif number and int(number[1]) < len(spec.devices or ()):
             taken[(spec.devices or ())[int(number[1])]] += n_bytes
     return taken
+
+
+def describe_placement(
+    request: core.PlacementRequest,
+    placement: core.Placement,
+    machine: MachineMemory,
+    needed: Footprint,
+) -> str:
+    """Return the log line.  needed: the target's footprint at the requested context."""
+    if not placement.fits:
+        return f"{placement.shortage}: another model has to be unloaded first"
+    spec = placement.spec
+    pair = f" with {spec.drafter_name or 'its drafter'}" if spec.drafter else ""
+    places = " and ".join(_places(placement, machine))
+    parts = [f"{name_of(request)}{pair} takes {places}"]
+    if spec.devices and 0 <= spec.n_gpu_layers <= len(needed.blocks):
+        n_there = max(spec.n_gpu_layers - 1, 0)  # the output is one, too
+        parts.append(f"{n_there} of {len(needed.blocks)} layers on the GPU")
+    parts.append(f"{spec.n_ctx} tokens of context")
+    if spec.n_ctx < request.spec.n_ctx:
+        parts[-1] += f" ({request.spec.n_ctx} do not fit)"
+    if request.spec.drafter and not spec.drafter:
+        parts.append(f"no drafter, because {spec.no_pair_detail}")
+    if placement.shortage:
+        parts.append("that is more than is free; it is tried anyway")
+    return "; ".join(parts)
+
+
+def _places(placement: core.Placement, machine: MachineMemory) -> Iterator[str]:
+    devices = {device.id: device for device in machine.devices}
+    for where, n_bytes in sorted(placement.bytes_by_device, key=lambda place: place[0] == CPU):
+        device = devices.get(where)
+        place = f"on {device.name} ({device.index})" if device is not None else "in main memory"
+        free = device.free_bytes if device is not None else machine.ram_bytes
+        yield f"{size(n_bytes)} of {size(free)} free {place}"

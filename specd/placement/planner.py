@@ -12,19 +12,16 @@ from specd import core, errors
 from specd.placement.backend_devices import DeviceKind
 from specd.placement.config import AUTO, ON_CPU, PlacementConfig
 from specd.placement.devices import Device
-from specd.placement.estimate import Footprint
+from specd.placement.estimate import MIB, REFUSED_SHARE, Footprint
 from specd.placement.layer_split import split_layers
-from specd.placement.layout import Layout, copies_bytes, layer_bytes, streamed_weights_bytes
+from specd.placement.layout import Layout, device_scratch_bytes, layer_bytes
 
-MIB: Final = 2**20
 #: Share of the free main memory that an engine may take: an estimate may be a little wrong.
 SHARE: Final = 0.8
 #: Share of a GPU that stays free, and its bounds: drivers, desktops and cuBLAS need some.
 _RESERVE, _MIN_RESERVE, _MAX_RESERVE = 0.04, 384 * MIB, 1024 * MIB
 #: Bytes that a process takes on a GPU before it loads anything, until this is measured.
 PROCESS_BYTES: Final = 400 * MIB
-#: Share by which each refusal of memory raises the estimate.
-_REFUSED = 0.25
 #: A default context that was shortened is a multiple of this, or the smallest allowed one.
 _CTX_STEP = 1024
 #: Share of the context that may be given up for a drafter if the context shrinks anyway.
@@ -100,7 +97,7 @@ class Planner:
         self.target = cache(target.at)
         self.drafter = cache(drafter.at) if drafter is not None else None
         self._mapped = target.is_mapped, drafter is not None and drafter.is_mapped
-        margin = 1 + _REFUSED * request.n_refusals
+        margin = 1 + REFUSED_SHARE * request.n_refusals
         self.ram = int(SHARE * machine.ram_bytes / margin)
         self.capacities = [int(self._capacity(device) / margin) for device in machine.devices]
         #: With the smallest reserve, used only if a layer would not fit otherwise.
@@ -272,9 +269,7 @@ class Planner:
         counts = split_layers(
             layer_bytes(target, n_layers),
             [left[at] for at in devices],
-            each=target.device_scratch_bytes
-            + streamed_weights_bytes(target, n_layers)
-            + copies_bytes(target, n_layers, len(devices)),
+            each=device_scratch_bytes(target, n_layers, len(devices)),
             once=target.extra_bytes,
         )
         return None if counts is None else _layout(devices, counts, drafter)
@@ -323,7 +318,8 @@ class Planner:
         """Return the bytes needed on devices, or in main memory if the target may use no device."""
         if not self._targets:
             return self.used_bytes(Layout(), n_ctx, drafts)[None]
-        on_devices = self.target(n_ctx).on_device(self._n_layers(n_ctx))
+        layout = Layout(layers=((0, self._n_layers(n_ctx)),))
+        on_devices = layout.on_devices(self.target(n_ctx), None).total()
         at = next(iter(self.draft_places(on_devices=True)), None) if drafts else None
         return on_devices + (self.draft_bytes(n_ctx, at) if at is not None else 0)
 

@@ -11,15 +11,21 @@ from pathlib import Path
 from typing import Final
 
 from specd.core import GiveUp, PlacementRequest
-from specd.placement.byte_units import size
-from specd.placement.estimate import Footprint
+from specd.placement.estimate import MIB, Footprint
 from specd.placement.layout import Layout
 from specd.placement.planner import LayoutPlan, Model, Planner
 
+_GIB: Final = 2**30
 #: The shortest context that is suggested as a remedy.
 _LEAST_CTX: Final = 2048
 #: Share of a cache that the format q8_0 saves: it takes 34 bytes for 32 numbers.
 _SAVED: Final = {"f32": 1 - 34 / 128, "f16": 1 - 34 / 64, "bf16": 1 - 34 / 64}
+
+
+def size(n_bytes: int) -> str:
+    """Return the size in GiB or MiB, such as "1.5 GiB"."""
+    n_bytes = max(n_bytes, 0)
+    return f"{n_bytes / _GIB:.1f} GiB" if n_bytes >= _GIB else f"{n_bytes / MIB:.0f} MiB"
 
 
 def short_name(weights: str) -> str:

@@ -2,6 +2,6 @@
 
 import sys
 
-from specd.prompt.render_process import main
+from specd.prompt.renderer import main
 
 sys.exit(main())

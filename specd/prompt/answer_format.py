@@ -104,8 +104,8 @@ class AnswerFormat:
         The first tag is empty if the prompt has already opened it.
         """
         if self.harmony:
-            begun = harmony.open_message(prompt)
-            return None if begun and begun.channel == "final" else ("", harmony.FINAL)
+            opened = harmony.open_message(prompt)
+            return None if opened and opened.channel == "final" else ("", harmony.FINAL)
         if self.tags is None:
             return None
         if is_open(prompt, self.tags[0]):

@@ -74,45 +74,17 @@ def render_chat(
     return prompt.removeprefix(bos_token) if adds_bos else prompt
 
 
-def render_text(
-    template: str | None,
-    text: str,
-    *,
-    system: str = "",
-    history: Sequence[Message] = (),
-    bos_token: str = "",
-    eos_token: str = "",
-    think: bool | str | None = None,
-    adds_bos: bool = True,
-) -> str:
-    """Return the prompt of `/api/generate`: one user turn after `system` and `history`.
-
-    Without a template, return `text` as it is.
-    """
-    if template is None:
-        return text
-    opening = (Message(role="system", content=system),) if system else ()
-    return render_chat(
-        template,
-        (*opening, *history, Message(role="user", content=text)),
-        bos_token=bos_token,
-        eos_token=eos_token,
-        think=think,
-        adds_bos=adds_bos,
-    )
-
-
 def _render(source: str, messages: Sequence[Message], variables: Mapping[str, object]) -> str:
     """Render; if the template fails, try once more with normalized messages."""
-    shape, template = probe_template(source), compile_template(source)
+    needs, template = probe_template(source), compile_template(source)
     try:
-        return template.render(variables, messages=_mappings(link_tool_results(messages), shape))
+        return template.render(variables, messages=_mappings(link_tool_results(messages), needs))
     except TEMPLATE_ERRORS:
-        better = _mappings(normalize_messages(messages), shape)
-        if better == _mappings(link_tool_results(messages), shape):
+        normalized = _mappings(normalize_messages(messages), needs)
+        if normalized == _mappings(link_tool_results(messages), needs):
             raise
         try:
-            return template.render(variables, messages=better)
+            return template.render(variables, messages=normalized)
         except TEMPLATE_ERRORS:
             pass
         raise
@@ -133,10 +105,10 @@ def _append_answer(prompt: str, answer: Message, template: str) -> str:
 # ----------------------------------------------------------------------------- messages
 
 
-def _mappings(messages: Sequence[Message], shape: TemplateNeeds) -> list[dict[str, object]]:
-    if not shape.system:
+def _mappings(messages: Sequence[Message], needs: TemplateNeeds) -> list[dict[str, object]]:
+    if not needs.system:
         messages = _without_system(messages)
-    return [_message_mapping(message, shape) for message in messages]
+    return [_message_mapping(message, needs) for message in messages]
 
 
 def _without_system(messages: Sequence[Message]) -> list[Message]:
@@ -154,22 +126,22 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
     return [*found, Message(role="user", content=pending.rstrip("\n"))] if pending else found
 
 
-def _message_mapping(message: Message, shape: TemplateNeeds) -> dict[str, object]:
+def _message_mapping(message: Message, needs: TemplateNeeds) -> dict[str, object]:
     """Return a message with the keys that templates use; empty ones stay undefined."""
-    content = shape.content(message.content)
-    if message.tool_calls and not message.content and shape.null_content:
+    content = needs.content(message.content)
+    if message.tool_calls and not message.content and needs.null_content:
         content = None
     mapping: dict[str, object] = {"role": message.role, "content": content}
     optional = {
         "reasoning_content": message.thinking,
         "thinking": message.thinking,
-        "tool_calls": [_call_mapping(call, shape) for call in message.tool_calls],
+        "tool_calls": [_call_mapping(call, needs) for call in message.tool_calls],
         "name": message.tool_name,
         "tool_call_id": message.tool_call_id,
     }
     return mapping | {key: value for key, value in optional.items() if value}
 
 
-def _call_mapping(call: ToolCall, shape: TemplateNeeds) -> dict[str, object]:
-    function = {"name": call.name, "arguments": shape.arguments(call.arguments)}
+def _call_mapping(call: ToolCall, needs: TemplateNeeds) -> dict[str, object]:
+    function = {"name": call.name, "arguments": needs.arguments(call.arguments)}
     return {"type": "function", "function": function, "id": call.id}

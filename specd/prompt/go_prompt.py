@@ -91,7 +91,8 @@ def _render_turns(template: Template, turns: Sequence[Message], thinking: Thinki
                 values["Prompt"] = turn.content
             case "assistant":
                 values["Response"] = turn.content
-    finish(_cut_at_response(template))
+    # The text after the response is only for complete turns.
+    finish(template.with_body(_until_response(template.body)[0]))
     return "".join(out)
 
 
@@ -102,11 +103,6 @@ def _with_response(text: str) -> Template:
     if template.variables & {"messages", "response"}:
         return template
     return template.with_body((*template.body, *parse("{{ .Response }}").body))
-
-
-def _cut_at_response(template: Template) -> Template:
-    """Return the template up to its first `.Response`; the rest is for complete turns."""
-    return template.with_body(_until_response(template.body)[0])
 
 
 def _until_response(block: nodes.Block) -> tuple[nodes.Block, bool]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from specd.core import Message, ToolCall
 from specd.go_template import Struct
-from specd.go_template.json_values import JsonList, JsonMap, JsonStruct
+from specd.go_template.json_text import JsonList, JsonMap, JsonStruct
 
 _TYPESCRIPT: Final = {
     "string": "string",

@@ -13,7 +13,7 @@ from specd.go_template import analysis
 from specd.prompt.answer_format import uses_harmony
 from specd.prompt.chat_template import render_chat
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
-from specd.prompt.render_process import Job, render_in_process
+from specd.prompt.renderer import Job, render_in_process
 
 #: Marks the place of an image in a text: `[img-N]` for a number, `[img]` for the next one.
 _TAG: Final = re.compile(r"\[img(?:-([0-9]{1,9}))?\]")

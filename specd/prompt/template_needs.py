@@ -48,30 +48,30 @@ class TemplateNeeds:
 def probe_template(template: str) -> TemplateNeeds:
     """Return the message format of a template.  Raises jinja2.TemplateSyntaxError."""
     plain, typed = (
-        _shows_needle(template, [_user(shape)])
-        for shape in (TemplateNeeds(), TemplateNeeds(typed=True))
+        _shows_needle(template, [_user(needs)])
+        for needs in (TemplateNeeds(), TemplateNeeds(typed=True))
     )
-    shape = TemplateNeeds(typed=typed and not plain)
-    text_arguments, null_content = _call_shape(template, shape)
+    needs = TemplateNeeds(typed=typed and not plain)
+    text_arguments, null_content = _call_format(template, needs)
     return TemplateNeeds(
-        typed=shape.typed,
-        system=_has_system_role(template, shape) or not (plain or typed),
+        typed=needs.typed,
+        system=_has_system_role(template, needs) or not (plain or typed),
         text_arguments=text_arguments,
         null_content=null_content,
     )
 
 
-def _has_system_role(template: str, shape: TemplateNeeds) -> bool:
-    system = {"role": "system", "content": shape.content(_NEEDLE)}
-    return _shows_needle(template, [system, _user(shape, "hi")])
+def _has_system_role(template: str, needs: TemplateNeeds) -> bool:
+    system = {"role": "system", "content": needs.content(_NEEDLE)}
+    return _shows_needle(template, [system, _user(needs, "hi")])
 
 
-def _call_shape(template: str, shape: TemplateNeeds) -> tuple[bool, bool]:
+def _call_format(template: str, needs: TemplateNeeds) -> tuple[bool, bool]:
     """Return the first text_arguments and null_content with which the template shows a call."""
     for null_content in (False, True):
         for text_arguments in (False, True):
-            text = _render(template, _call(shape, text_arguments, null_content), tools=[_TOOL])
-            without = _render(template, [_user(shape, "hi")], tools=[_TOOL])
+            text = _render(template, _call(needs, text_arguments, null_content), tools=[_TOOL])
+            without = _render(template, [_user(needs, "hi")], tools=[_TOOL])
             n_new = text.count(_NEEDLE) - without.count(_NEEDLE)
             # A template that encodes JSON text once more escapes its quotes; one that does not
             # encode a mapping prints Python's form of it.
@@ -82,7 +82,7 @@ def _call_shape(template: str, shape: TemplateNeeds) -> tuple[bool, bool]:
 
 
 def _call(
-    shape: TemplateNeeds, text_arguments: bool, null_content: bool
+    needs: TemplateNeeds, text_arguments: bool, null_content: bool
 ) -> list[Mapping[str, object]]:
     arguments: object = {_NEEDLE: "x"}
     function = {
@@ -90,21 +90,21 @@ def _call(
         "arguments": json.dumps(arguments) if text_arguments else arguments,
     }
     call = {"id": "call00001", "type": "function", "function": function}
-    content = None if null_content else shape.content("")
+    content = None if null_content else needs.content("")
     return [
-        _user(shape, "hi"),
+        _user(needs, "hi"),
         {"role": "assistant", "content": content, "tool_calls": [call]},
         {
             "role": "tool",
-            "content": shape.content("1"),
+            "content": needs.content("1"),
             "name": "needle_tool",
             "tool_call_id": "call00001",
         },
     ]
 
 
-def _user(shape: TemplateNeeds, text: str = _NEEDLE) -> Mapping[str, object]:
-    return {"role": "user", "content": shape.content(text)}
+def _user(needs: TemplateNeeds, text: str = _NEEDLE) -> Mapping[str, object]:
+    return {"role": "user", "content": needs.content(text)}
 
 
 def _shows_needle(template: str, messages: Sequence[Mapping[str, object]]) -> bool:

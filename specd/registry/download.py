@@ -23,7 +23,7 @@ from aiohttp import hdrs
 from yarl import URL
 
 from specd.errors import RegistryError, RegistryUnreachable, StoreError
-from specd.registry.partial import Partial
+from specd.registry.partial import Partial, Span, Spans
 from specd.registry.remote import (
     RedirectPolicy,
     RegistryRefused,
@@ -32,8 +32,8 @@ from specd.registry.remote import (
     describe_error,
     is_retryable,
     redirect_target,
+    retry_pause_s,
 )
-from specd.registry.spans import Span, Spans
 from specd.registry.transfer_context import TransferContext
 
 log = logging.getLogger(__name__)
@@ -90,10 +90,11 @@ class Download:
         path = self._writer.partial_path(self.digest)
         part_size = self._sizes.download_part(self.total)
         files = Partial(path, self.total, part_size)
+        is_in_store = partial(self._writer.has_blob, self.digest, self.total)
         try:
             await self._disk.do(self._writer.prepare)
             await self._disk.do(files.open)
-            if await self._disk.do(self._is_in_store):  # another download has just finished
+            if await self._disk.do(is_in_store):  # another download has just finished
                 return await self._disk.do(files.remove)
             self._spans = Spans(files.parts, self._sizes.span)
             resumed = self.completed > 0
@@ -134,10 +135,6 @@ class Download:
         """Store the blob, then remove the state files; a crash in between is harmless."""
         self._writer.keep(path, self.digest)
         files.forget()
-
-    def _is_in_store(self) -> bool:
-        path = self._writer.blob_path(self.digest)
-        return path.is_file() and path.stat().st_size == self.total
 
     # ------------------------------------------------------------------ during the transfer
 
@@ -215,7 +212,8 @@ class Download:
                     message = f"max retries exceeded: {describe_error(error)}"
                     raise RegistryUnreachable(message) from error
                 log.info("%s: %s, trying again", self.digest[7:19], describe_error(error))
-                pause_s = _pause_after(error, failures)
+                # After a stall, a new connection helps at once.
+                pause_s = 0.0 if isinstance(error, TimeoutError) else retry_pause_s(error, failures)
             await self._timers.sleep(pause_s)
 
     async def _fetch(self, files: Partial, span: Span) -> None:
@@ -236,8 +234,8 @@ class Download:
         async with self._open(0, self.total) as response:
             while data := await self._next_chunk(response):
                 for span in self._spans.before(position + len(data)):
-                    wanted = data[span.start - position : span.end - position]
-                    await self._keep(files, span, wanted)
+                    missing = data[span.start - position : span.end - position]
+                    await self._keep(files, span, missing)
                 position += len(data)
                 if self.completed == self.total:
                     return
@@ -293,21 +291,13 @@ class Download:
 
     @asynccontextmanager
     async def _open_response(
-        self, url: URL, wanted: str, redirects: RedirectPolicy
+        self, url: URL, byte_range: str, redirects: RedirectPolicy
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield a response with a status below 400, whose body is not read yet."""
-        headers: dict[str, str] = {hdrs.RANGE: wanted, hdrs.ACCEPT_ENCODING: "identity"}
+        headers: dict[str, str] = {hdrs.RANGE: byte_range, hdrs.ACCEPT_ENCODING: "identity"}
         opened = self._remote.open(hdrs.METH_GET, url, headers=headers, redirects=redirects)
         async with AsyncExitStack() as stack:
             async with self._timers.watch(STALL_S):
                 response = await stack.enter_async_context(opened)
                 await check(response)  # reading an error's text may stall, too
             yield response
-
-
-def _pause_after(error: Exception, failures: int) -> float:
-    """Return the pause before a retry, seconds; 0 after a stall, since a new connection helps."""
-    if isinstance(error, TimeoutError):
-        return 0.0
-    asked_s = error.pause_s if isinstance(error, RegistryRefused) else 0.0
-    return max(asked_s, 2.0 ** (failures - 1))

@@ -50,14 +50,14 @@ class Downloads:
                 now, completed = time.monotonic(), shared.download.completed
                 if completed != reported or now - reported_at >= _KEEPALIVE_S:
                     reported, reported_at = completed, now
-                    yield pull_progress(digest, total, completed)
+                    yield layer_progress("pulling", digest, total, completed)
             if shared.task.cancelled():
                 raise ShuttingDown("the server is shutting down")
             shared.task.result()
         finally:
             await self._leave(shared)
         if reported != total:
-            yield pull_progress(digest, total, total)
+            yield layer_progress("pulling", digest, total, total)
 
     async def close(self) -> None:
         """Stop all downloads; their bytes stay on disk."""
@@ -99,7 +99,8 @@ class Downloads:
             del self._shared[digest]
 
 
-def pull_progress(digest: str, total: int, completed: int) -> core.Progress:
+def layer_progress(verb: str, digest: str, total: int, completed: int) -> core.Progress:
+    """Return the progress of one blob, in bytes.  verb: "pulling" or "pushing"."""
     return core.Progress(
-        status=f"pulling {digest[7:19]}", digest=digest, total=total, completed=completed
+        status=f"{verb} {digest[7:19]}", digest=digest, total=total, completed=completed
     )

@@ -9,27 +9,34 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
+import itertools
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from specd.errors import StoreError
 
 _CLOSED: Final = -1
-_KEYS: Final = ("N", "Offset", "Size", "Completed")
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(
+    msgspec.Struct,
+    frozen=True,
+    rename={"number": "N", "offset": "Offset", "size": "Size", "completed": "Completed"},
+):
     """Bytes [offset, offset + size) of the blob; the first `completed` of them are on disk."""
 
-    number: int
-    offset: int
-    size: int
-    completed: int = 0
+    number: _Count
+    offset: _Count
+    size: _Count
+    completed: _Count = 0
 
     @property
     def end(self) -> int:
@@ -124,32 +131,31 @@ class Partial:
 
     def _write_state(self, part: Part) -> None:
         """Overwrite one state file with a single write, so that a kill leaves old or new state."""
-        values = (part.number, part.offset, part.size, part.completed)
-        text = json.dumps(dict(zip(_KEYS, values, strict=True)), separators=(",", ":")) + "\n"
+        text = msgspec.json.encode(part) + b"\n"
         state = os.open(self._state_file(part.number), os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            os.pwrite(state, text.encode(), 0)
+            os.pwrite(state, text, 0)
             os.ftruncate(state, len(text))
         finally:
             os.close(state)
         self._saved[part.number] = part
 
     def _load(self) -> list[Part]:
-        is_size = os.fstat(self._file).st_size
+        file_size = os.fstat(self._file).st_size
         found = sorted(filter(None, map(_read, self._state_files())), key=lambda part: part.offset)
         if not _is_whole(found, self._total):
             expected = layout(self._total, self._part_size)
-            sure = {(part.number, part.offset, part.size): part for part in found}
-            found = [sure.get((part.number, part.offset, part.size), part) for part in expected]
-        kept = {self._state_file(part.number) for part in found}
+            certain = {(part.number, part.offset, part.size): part for part in found}
+            found = [certain.get((part.number, part.offset, part.size), part) for part in expected]
+        used = {self._state_file(part.number) for part in found}
         for path in self._state_files():
-            if path not in kept:
+            if path not in used:
                 path.unlink(missing_ok=True)
-        if is_size != self._total:
+        if file_size != self._total:
             os.ftruncate(self._file, self._total)
         # The state may claim bytes beyond the end of the file, which were never written.
         parts = [
-            replace(part, completed=min(part.completed, max(0, is_size - part.offset)))
+            replace(part, completed=min(part.completed, max(0, file_size - part.offset)))
             for part in found
         ]
         for part in parts:
@@ -179,13 +185,11 @@ def bytes_on_disk(path: Path) -> int:
 def _read(path: Path) -> Part | None:
     """Read a state file; return None if it is damaged, as after a kill during a write."""
     try:
-        values, _ = json.JSONDecoder().raw_decode(path.read_text(encoding="utf-8"))
-        part = Part(*(values[key] for key in _KEYS))
-    except (OSError, ValueError, LookupError, TypeError):
+        # The end of a longer, older state may follow.
+        part = msgspec.json.decode(path.read_bytes().partition(b"}")[0] + b"}", type=Part)
+    except (OSError, ValueError):
         return None
-    numbers = (part.number, part.offset, part.size, part.completed)
-    sane = all(type(number) is int and number >= 0 for number in numbers)
-    return part if sane and part.completed <= part.size else None
+    return part if part.completed <= part.size else None
 
 
 def _is_whole(parts: list[Part], total: int) -> bool:
@@ -207,3 +211,69 @@ def _go_errors(path: Path) -> Iterator[None]:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         reason = "no space left on device" if full else error.strerror or str(error)
         raise StoreError(f"write {path}: {reason}") from error
+
+
+# --------------------------------------------------------------------------- missing bytes
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """Missing bytes [start, end); `start` advances as they arrive."""
+
+    start: int
+    end: int
+
+    @property
+    def done(self) -> bool:
+        return self.start == self.end
+
+
+class Spans:
+    """All missing spans of a download, in the file's order.
+
+    Parts are large, to have few state files.  Connections fetch small spans of them in order, so
+    that no connection is left with the slow end of a part, and the first bytes can be hashed early.
+
+    size: maximum bytes of one span.  completed: bytes on disk, in any order.
+    """
+
+    def __init__(self, parts: Iterable[Part], size: int) -> None:
+        self._parts = tuple(parts)
+        self._missing = {part.number: deque(_split_part(part, size)) for part in self._parts}
+        self.total = sum(part.size for part in self._parts)
+        self.completed = sum(part.completed for part in self._parts)
+
+    def __iter__(self) -> Iterator[Span]:
+        """Yield the unfinished spans, first to last."""
+        for part in self._parts:
+            yield from (span for span in self._missing[part.number] if not span.done)
+
+    def before(self, end: int) -> list[Span]:
+        """Return the unfinished spans that begin before that byte."""
+        return list(itertools.takewhile(lambda span: span.start < end, self))
+
+    def advance(self, span: Span, n: int) -> None:
+        """Record that the next n bytes of the span are on disk."""
+        assert 0 <= n <= span.end - span.start
+        span.start += n
+        self.completed += n
+
+    @property
+    def contiguous_end(self) -> int:
+        """The first missing byte: all bytes before it are on disk."""
+        return next((span.start for span in self), self.total)
+
+    def parts(self) -> list[Part]:
+        """Return the parts with the bytes completed from each part's start, as Ollama saves it."""
+        return [replace(part, completed=self._completed(part)) for part in self._parts]
+
+    def _completed(self, part: Part) -> int:
+        missing = self._missing[part.number]
+        while missing and missing[0].done:
+            missing.popleft()
+        return (missing[0].start if missing else part.end) - part.offset
+
+
+def _split_part(part: Part, size: int) -> Iterator[Span]:
+    for start in range(part.offset + part.completed, part.end, size):
+        yield Span(start, min(start + size, part.end))

@@ -14,22 +14,23 @@ from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from aiohttp import hdrs
 
 from specd import core
-from specd.errors import RegistryError, StoreError
+from specd.errors import RegistryError, RegistryUnreachable, StoreError
 from specd.registry import sessions
-from specd.registry.downloads import PROGRESS_INTERVAL_S, Downloads, pull_progress
-from specd.registry.manifests import fetch_manifest, layers_of, put_manifest
+from specd.registry.authentication import SigningKey, load_signing_key
+from specd.registry.downloads import PROGRESS_INTERVAL_S, Downloads, layer_progress
 from specd.registry.partial import bytes_on_disk
-from specd.registry.remote import USER_AGENT, Remote
-from specd.registry.signing_key import SigningKey, load_signing_key
+from specd.registry.remote import USER_AGENT, RegistryRefused, Remote, is_retryable
 from specd.registry.transfer_context import Sizes, Traffic, TransferContext, TransferTimers
 from specd.registry.upload import Upload
-from specd.store import BlobLock, Name, StoreWriter, atomic_files, blobs, safe_open
+from specd.store import BlobLock, Name, StoreWriter, blobs, safe_files
 from specd.store import name as names
+from specd.store.demo import NAME as DEMO
 from specd.store.file_threads import FileThreads
-from specd.store.manifest import Layer, parse_manifest
+from specd.store.manifest import MANIFEST_MEDIA_TYPE, Layer, Manifest, media_type, parse_manifest
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Registry:
         await self._disk.do(partial(self._writer.check_name, name))
         remote = self._remote(name, insecure=insecure)
         yield core.Progress(status="pulling manifest")
-        manifest, layers = await fetch_manifest(remote, name.tag)
+        manifest, layers = await _fetch_manifest(remote, name.tag)
         layers = tuple([await _fetch_size(remote, layer) for layer in layers])
         await self._disk.do(lambda: self._check_space(layers))
         blob_lock = BlobLock(self._writer)
@@ -111,23 +112,22 @@ class Registry:
     async def _pull_layer(
         self, remote: Remote, layer: Layer
     ) -> AsyncGenerator[core.Progress, None]:
-        if await self._disk.do(lambda: self._has(layer)):
-            yield pull_progress(layer.digest, layer.size, layer.size)
+        if await self._disk.do(partial(self._writer.has_blob, layer.digest, layer.size)):
+            yield layer_progress("pulling", layer.digest, layer.size, layer.size)
             return
         async with aclosing(self._downloads.follow(remote, layer.digest, layer.size)) as lines:
             async for line in lines:
                 yield line
 
-    def _has(self, layer: Layer) -> bool:
-        """Return whether the blob is here; one of another size is damaged and does not count."""
-        path = self._writer.blob_path(layer.digest)
-        return path.is_file() and path.stat().st_size == layer.size
-
     def _check_space(self, layers: Sequence[Layer]) -> None:
         """Raise StoreError now if the disk is too small for the missing blobs."""
         self._writer.prepare()
-        with atomic_files.to_store_errors(f"write to {self._writer.root}"):
-            missing = {layer.digest: layer.size for layer in layers if not self._has(layer)}
+        with safe_files.to_store_errors(f"write to {self._writer.root}"):
+            missing = {
+                layer.digest: layer.size
+                for layer in layers
+                if not self._writer.has_blob(layer.digest, layer.size)
+            }
             needed = sum(
                 size - bytes_on_disk(self._writer.partial_path(digest))
                 for digest, size in missing.items()
@@ -159,7 +159,12 @@ class Registry:
                 async for line in lines:
                     yield line
         yield core.Progress(status="pushing manifest")
-        await put_manifest(remote, name.tag, manifest)
+        await remote.ask(
+            hdrs.METH_PUT,
+            remote.url / "manifests" / name.tag,
+            headers={hdrs.CONTENT_TYPE: MANIFEST_MEDIA_TYPE},
+            body=manifest,
+        )
         log.info("pushed %s", name.short)
         yield core.Progress(status="success")
 
@@ -173,24 +178,26 @@ class Registry:
             while not (await asyncio.wait({task}, timeout=PROGRESS_INTERVAL_S))[0]:
                 if upload.completed != reported:
                     reported = upload.completed
-                    yield _push_progress(layer, reported)
+                    yield layer_progress("pushing", layer.digest, layer.size, reported)
             task.result()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if reported != layer.size:
-            yield _push_progress(layer, layer.size)
+            yield layer_progress("pushing", layer.digest, layer.size, layer.size)
 
     def _read_stored_manifest(self, name: Name) -> tuple[bytes, tuple[Layer, ...]]:
         """Return the manifest's bytes and its layers.  Raises StoreError if a blob is missing."""
         path = self._writer.manifest_path(name)
+        if name.key == DEMO.key and not path.exists():
+            raise StoreError(f"{name.short} is built in and cannot be pushed")
         try:
-            data = safe_open.read(path, blobs.MAX_MANIFEST_BYTES)
+            data = safe_files.read(path, blobs.MAX_MANIFEST_BYTES)
         except OSError as error:
             raise StoreError(f"open {path}: {(error.strerror or str(error)).lower()}") from error
-        layers = layers_of(parse_manifest(data, f"the manifest {path}"))
+        layers = _layers_of(parse_manifest(data, f"the manifest {path}"))
         for layer in layers:
-            if not self._has(layer):
+            if not self._writer.has_blob(layer.digest, layer.size):
                 raise StoreError(f"the blob {layer.digest} of {name.short} is missing or damaged")
         return data, layers
 
@@ -221,6 +228,52 @@ class Registry:
         return self._known
 
 
+# --------------------------------------------------------------------------- manifests
+
+
+async def _fetch_manifest(remote: Remote, tag: str) -> tuple[bytes, tuple[Layer, ...]]:
+    """Return the manifest's exact bytes, and what to download: the layers, then the config.
+
+    Raises RegistryError in Ollama's words.
+    """
+    try:
+        url = remote.url / "manifests" / tag
+        answer = await remote.ask(hdrs.METH_GET, url, headers={hdrs.ACCEPT: MANIFEST_MEDIA_TYPE})
+        return answer.body, _layers(answer.body)
+    except RegistryError as error:
+        message = f"pull model manifest: {error}"
+        is_temporary = isinstance(error, RegistryRefused) and is_retryable(error.status)
+        if is_temporary or isinstance(error, RegistryUnreachable):
+            raise RegistryUnreachable(message) from error
+        raise RegistryError(message) from error
+
+
+def _layers(data: bytes) -> tuple[Layer, ...]:
+    """Return the layers of a manifest.  Raises RegistryError if it is not a model's."""
+    try:
+        manifest = parse_manifest(data, "the manifest")
+    except StoreError as error:
+        raise RegistryError(_explain_rejection(data)) from error
+    if not any(layer.media_type.startswith(media_type("")) for layer in manifest.layers):
+        raise RegistryError("the registry has an image of another kind under this name, no model")
+    return _layers_of(manifest)
+
+
+def _layers_of(manifest: Manifest) -> tuple[Layer, ...]:
+    """Return the blobs in the order of transfer: the layers, then the config if there is one."""
+    return (*manifest.layers, *([manifest.config] if manifest.config.digest else []))
+
+
+def _explain_rejection(data: bytes) -> str:
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return "the registry's answer is not a manifest"
+    if "manifests" in fields:
+        return "the registry has a list of images under this name, not a model"
+    return "the registry's manifest is not the manifest of a model"
+
+
 async def _fetch_size(remote: Remote, layer: Layer) -> Layer:
     """Return the layer with its size, which the registry is asked for if the manifest lacks it."""
     if layer.size > 0:
@@ -228,14 +281,5 @@ async def _fetch_size(remote: Remote, layer: Layer) -> Layer:
     answer = await remote.ask(hdrs.METH_HEAD, remote.url / "blobs" / layer.digest)
     with contextlib.suppress(ValueError):
         size = int(answer.headers.get(hdrs.CONTENT_LENGTH, ""))
-        return Layer(layer.media_type, layer.digest, size, layer.parent)
+        return msgspec.structs.replace(layer, size=size)
     raise RegistryError(f"the registry does not report the size of {layer.digest}")
-
-
-def _push_progress(layer: Layer, completed: int) -> core.Progress:
-    return core.Progress(
-        status=f"pushing {layer.digest[7:19]}",
-        digest=layer.digest,
-        total=layer.size,
-        completed=completed,
-    )

@@ -21,9 +21,8 @@ from yarl import URL
 
 import specd
 from specd.errors import RegistryError, RegistryUnreachable
-from specd.registry.challenge import Challenge, parse_challenge, text_to_sign
+from specd.registry.authentication import Challenge, SigningKey, parse_challenge, text_to_sign
 from specd.registry.sessions import Sessions, is_from_private_peer, is_private_host, proxy_for
-from specd.registry.signing_key import SigningKey
 from specd.registry.transfer_context import TransferTimers
 from specd.store import Name
 
@@ -144,7 +143,7 @@ class Remote:
             except RegistryRefused as error:
                 if not is_retryable(error.status) or attempt == _MAX_TRIES:
                     raise
-                pause_s = error.pause_s
+                pause_s = retry_pause_s(error, attempt)
             except (aiohttp.ClientError, TimeoutError) as error:
                 unreachable = isinstance(error, aiohttp.ClientConnectorError)
                 if unreachable or attempt == _MAX_TRIES:
@@ -152,8 +151,8 @@ class Remote:
                     raise RegistryUnreachable(
                         f"{method} {url}: {describe_error(error)}{hint}"
                     ) from error
-                pause_s = 0.0
-            await self._timers.sleep(max(pause_s, 2.0 ** (attempt - 1)))
+                pause_s = retry_pause_s(error, attempt)
+            await self._timers.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
 
     @asynccontextmanager
@@ -359,6 +358,12 @@ async def read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
 def is_retryable(status: int, *others: int) -> bool:
     """Return whether the same request may succeed a little later."""
     return status >= 500 or status in {408, 429, *others}
+
+
+def retry_pause_s(error: BaseException, n_failures: int) -> float:
+    """Return the pause before the next try: 1, 2, 4, … seconds, or longer by `Retry-After`."""
+    asked_s = error.pause_s if isinstance(error, RegistryRefused) else 0.0
+    return max(asked_s, 2.0 ** (n_failures - 1))
 
 
 def describe_error(error: BaseException) -> str:

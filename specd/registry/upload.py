@@ -32,6 +32,7 @@ from specd.registry.remote import (
     is_retryable,
     join_url,
     redirect_target,
+    retry_pause_s,
 )
 from specd.registry.transfer_context import TransferContext
 from specd.store import name as names
@@ -204,8 +205,7 @@ class Upload:
         if failures == _MAX_TRIES:
             raise RegistryError(f"max retries exceeded: {describe_error(error)}") from error
         log.info("%s: %s, trying again", self.digest[7:19], describe_error(error))
-        asked_s = error.pause_s if isinstance(error, RegistryRefused) else 0.0
-        await self._timers.sleep(max(asked_s, 2.0 ** (failures - 1)))
+        await self._timers.sleep(retry_pause_s(error, failures))
 
     @asynccontextmanager
     async def _open_request(

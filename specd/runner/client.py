@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from specd import core, errors
@@ -31,12 +31,34 @@ class Channel(Protocol):
 
 
 class _Answer:
-    """The events of one request that were not read yet."""
+    """The events of one request: an iterator that submits it when the first event is asked for."""
 
-    def __init__(self) -> None:
-        self._events: deque[core.Event] = deque()
+    def __init__(self, client: EngineClient, request_id: int, request: core.EngineRequest) -> None:
+        self._client = client
+        self._id = request_id
+        self._request: core.EngineRequest | None = request  # None once it is submitted
+        self._is_over = False
+        self._events: deque[core.Event] = deque()  # not read yet
         self._n_unread = 0
         self._waiting: asyncio.Future[None] | None = None  # the reader, for the next event
+
+    def __aiter__(self) -> _Answer:
+        return self
+
+    async def __anext__(self) -> core.Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        if self._request is not None:
+            request, self._request = self._request, None
+            await self._client.submit(self._id, self, request)
+        event = await self._get()
+        self._is_over = isinstance(event, core.Done | core.Failed)
+        return event
+
+    async def aclose(self) -> None:
+        """Leave the answer; the engine frees its slot."""
+        self._is_over = True
+        self._client.leave(self._id)
 
     def put(self, event: core.Event) -> None:
         self._events.append(event)
@@ -46,7 +68,7 @@ class _Answer:
     def has_too_much_unread(self) -> bool:
         return self._n_unread > MAX_UNREAD
 
-    async def get(self) -> core.Event:
+    async def _get(self) -> core.Event:
         while not self._events:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
@@ -114,38 +136,30 @@ class EngineClient:
 
     # ----------------------------------------------------------------------- requests
 
-    async def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Yield Started and Tokens, then one Done or Failed.  Closing it early frees the slot."""
-        request_id, answer = next(self._ids), _Answer()
+    def generate(self, request: core.EngineRequest) -> core.Stream[core.Event]:
+        """Return Started and Tokens, then one Done or Failed.  Closing it early frees the slot."""
+        return _Answer(self, next(self._ids), request)
+
+    async def submit(self, request_id: int, answer: _Answer, request: core.EngineRequest) -> None:
+        """Send a request whose events go to `answer`, which gets a Failed if it cannot be sent."""
+        if self._end is not None:
+            answer.put(self._end)
+            return
         self._answers[request_id] = answer
         self._asked.set()
-        try:
-            failed = await self._submit(request_id, request)
-            if failed is not None:
-                yield failed
-                return
-            while True:
-                event = await answer.get()
-                yield event
-                if isinstance(event, core.Done | core.Failed):
-                    return
-        finally:
-            # Still listed: no final event has come, so the engine is still working on it.
-            if self._answers.pop(request_id, None) is not None and self._end is None:
-                self._cancel(request_id)
-
-    async def _submit(self, request_id: int, request: core.EngineRequest) -> core.Failed | None:
-        """Send a request; return None, or a Failed if it cannot be sent."""
-        if self._end is not None:
-            return self._end
         try:
             await self._channel.send(messages.Submit(request_id, request))
         except BadFrame as error:
             del self._answers[request_id]
-            return core.Failed(kind=core.FailureKind.INVALID, message=f"prompt too large: {error}")
+            message = f"prompt too large: {error}"
+            answer.put(core.Failed(kind=core.FailureKind.INVALID, message=message))
         except OSError:
             pass  # the engine has just died: the reader of the channel will call `close`
-        return None
+
+    def leave(self, request_id: int) -> None:
+        """Cancel a request unless its last event has come."""
+        if self._answers.pop(request_id, None) is not None and self._end is None:
+            self._cancel(request_id)
 
     async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
         """Return the tokens of a prompt.
@@ -208,7 +222,7 @@ class EngineClient:
         except BadFrame as error:
             raise errors.InvalidRequest(f"prompt too large: {error}") from error
         except OSError:
-            pass  # as in `_submit`
+            pass  # as in `submit`
 
     def deliver(self, message: messages.ToDaemon) -> None:
         """Hand a message to its request; drop it if the request is gone."""

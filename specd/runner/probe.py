@@ -54,7 +54,7 @@ def probe(command: Sequence[str] = ENGINE, *, timeout_s: float = TIMEOUT_S) -> D
 
 
 def _read_output(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, str, str]:
-    """Return its stdout, the last line of its stderr, and what failed, or ""."""
+    """Return the probe's stdout, the last line of its stderr, and what failed, or ""."""
     try:
         output, stderr = _read_warnings(process, timeout_s)
     except subprocess.TimeoutExpired as error:

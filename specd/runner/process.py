@@ -9,7 +9,7 @@ import asyncio
 import logging
 import math
 from asyncio import FIRST_COMPLETED
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -17,6 +17,7 @@ from specd import core, errors
 from specd.ipc import messages
 from specd.ipc.codec import BadFrame
 from specd.runner.client import EngineClient
+from specd.runner.engine import Completions, Embedder, Tokenizer
 from specd.runner.stall_detector import StallDetector
 from specd.runner.supervisor import ENGINE, OUTPUT_TIMEOUT_S, ChildProcess
 
@@ -90,7 +91,9 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        return self._child.pid if self._child is not None else None
+        """The id of the running process; None before its start and after its end."""
+        is_over = self._state in {State.STOPPED, State.CRASHED}
+        return None if self._child is None or is_over else self._child.pid
 
     @property
     def is_stuck(self) -> bool:
@@ -114,22 +117,27 @@ class Process:
         """Ask the engine to end, in any state; `ended` waits for it."""
         self._stop_asked.set()
 
-    def generate(self, request: core.EngineRequest) -> AsyncGenerator[core.Event, None]:
-        """Yield Started and Tokens, then one Done or Failed.  Closing it early frees the slot."""
-        assert self._client is not None, "generate before ready"
-        return self._client.generate(request)
+    @property
+    def completions(self) -> Completions | None:
+        return None if self._spec.embeds else self.client
 
-    async def tokenize(self, *pieces: str | core.Image, add_bos: bool) -> list[int]:
-        assert self._client is not None, "tokenize before ready"
-        return await self._client.tokenize(*pieces, add_bos=add_bos)
+    @property
+    def chats(self) -> None:
+        return None
 
-    async def detokenize(self, tokens: Sequence[int]) -> str:
-        assert self._client is not None, "detokenize before ready"
-        return await self._client.detokenize(tokens)
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.client
 
-    async def embed(self, text: str, *, truncate: bool, n_ctx: int | None = None) -> core.Embedding:
-        assert self._client is not None, "embed before ready"
-        return await self._client.embed(text, truncate=truncate, n_ctx=n_ctx)
+    @property
+    def embedder(self) -> Embedder | None:
+        return self.client if self._spec.embeds else None
+
+    @property
+    def client(self) -> EngineClient:
+        """The requests of the process, once it is ready."""
+        assert self._client is not None, "the engine is not ready"
+        return self._client
 
     # ----------------------------------------------------------------------- the life cycle
 

@@ -22,7 +22,7 @@ class Start:
     """Load `spec` in a new engine; answered by `loaded`, or `failed` and then `ended`."""
 
     runner_id: int
-    spec: core.EngineSpec
+    spec: core.LoadSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ _MAX_MODELS: Final = 256
 
 
 class LoadTimes:
-    """The latest load of each model, by the target's weights, in seconds of one clock.
+    """The latest load of each model, by the model's key, in seconds of one clock.
 
     At most _MAX_MODELS are kept.
     """
@@ -17,19 +17,19 @@ class LoadTimes:
     def __init__(self) -> None:
         self._spans: dict[str, tuple[float, float]] = {}
 
-    def load_started(self, weights: str, now: float) -> None:
-        self._spans.pop(weights, None)  # it becomes the latest
-        self._spans[weights] = now, math.inf
+    def load_started(self, key: str, now: float) -> None:
+        self._spans.pop(key, None)  # it becomes the latest
+        self._spans[key] = now, math.inf
         if len(self._spans) > _MAX_MODELS:
             del self._spans[next(iter(self._spans))]
 
-    def load_ended(self, weights: str, now: float) -> float:
+    def load_ended(self, key: str, now: float) -> float:
         """Record the end of a load, failed or not; return its duration in seconds."""
-        began, _ = self._spans.get(weights, (now, now))
-        self._spans[weights] = began, now
+        began, _ = self._spans.get(key, (now, now))
+        self._spans[key] = began, now
         return now - began
 
-    def load_time_between(self, weights: str, since: float, now: float) -> float:
+    def load_time_between(self, key: str, since: float, now: float) -> float:
         """Return the seconds between `since` and `now` in which the model's last load ran."""
-        began, ended = self._spans.get(weights, (now, now))
+        began, ended = self._spans.get(key, (now, now))
         return max(min(ended, now) - max(began, since), 0.0)

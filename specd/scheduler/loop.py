@@ -10,10 +10,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from specd import core, errors, metrics
+from specd.runner import Engine
 from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
-from specd.scheduler.lease import Engine, Lease
+from specd.scheduler.lease import Lease, LoadedEngine
 from specd.scheduler.load_times import LoadTimes
 from specd.scheduler.model_stats import ModelStats
 from specd.scheduler.runner_ref import RunnerPhase, RunnerRef, Waiter
@@ -36,16 +38,17 @@ class Resident:
     """A loaded model.
 
     expires_at: unix seconds, inf for never; an estimate while the model is in use.
-    n_users: leases on it at this moment.
+    n_users: leases on it at this moment.  pid: of its engine's process on this machine, if any.
     """
 
     model: core.ModelRef
     pair: core.Pair
-    spec: core.EngineSpec
+    spec: core.LoadSpec
     facts: core.EngineFacts
     expires_at: float
     model_stats: ModelStats = field(default_factory=ModelStats)
     n_users: int = 0
+    pid: int | None = None
 
     @property
     def threshold(self) -> float | None:
@@ -67,7 +70,7 @@ class SchedulerLoop:
     def __init__(
         self,
         scheduler: Scheduler,
-        start_engine: Callable[[core.EngineSpec], Engine],
+        start_engine: Callable[[core.LoadSpec], Engine],
         place: FindPlacement,
         record_usage: RecordUsage,
         *,
@@ -87,10 +90,8 @@ class SchedulerLoop:
         self._loads = LoadTimes()
         self._ids = itertools.count(1)
         self._inbox: asyncio.Queue[Event] = asyncio.Queue()
-        self._waiting: dict[int, asyncio.Future[Lease]] = {}
-        self._engines: dict[int, Engine] = {}
-        self._facts: dict[int, core.EngineFacts] = {}
-        self._model_stats: dict[int, ModelStats] = {}
+        self._waiting: dict[int, asyncio.Future[LoadedEngine]] = {}
+        self._running: dict[int, _Running] = {}
         self._given_up: list[tuple[str, Engine]] = []
         self._watchers: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -120,48 +121,62 @@ class SchedulerLoop:
     @asynccontextmanager
     async def lease(
         self,
-        spec: core.EngineSpec,
+        spec: core.LoadSpec,
         model: core.ModelRef,
         pair: core.Pair,
         keep_alive_s: float | None = None,
     ) -> AsyncIterator[Lease]:
         """Wait for a lease on the model and release it at the end of the block.
 
-        spec.n_ctx: 0 means automatic.
+        EngineSpec.n_ctx: 0 means automatic.
         Raises QueueFull, ShuttingDown, or the SpecdError with which the load failed.
         """
-        if self._closing:
-            raise errors.ShuttingDown("server is shutting down")
         waiter = Waiter(
             id=next(self._ids), spec=spec, model=model, pair=pair, keep_alive_s=keep_alive_s
         )
-        lease_future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-        self._waiting[waiter.id] = lease_future
-        self._inbox.put_nowait(lambda _now: self._scheduler.request(waiter))
         try:
-            lease = await self._wait_for_lease(waiter, lease_future)
+            lease = Lease(await self._acquire(waiter), partial(self._replace_crashed, waiter))
             try:
                 yield lease
             except errors.EngineError as error:
-                if errors.is_out_of_memory_message(str(error)):
-                    self._inbox.put_nowait(self._scheduler.ran_out_of_memory)
+                self._unload_if_out_of_memory(waiter, error)
                 raise
         finally:
-            del self._waiting[waiter.id]
-            self._inbox.put_nowait(lambda now: self._scheduler.release(waiter.id, now))
+            self._release(waiter)
 
-    async def _wait_for_lease(self, waiter: Waiter, lease_future: asyncio.Future[Lease]) -> Lease:
+    async def _acquire(self, waiter: Waiter) -> LoadedEngine:
+        if self._closing:  # the task may have ended, and would never answer
+            raise errors.ShuttingDown("server is shutting down")
+        granted: asyncio.Future[LoadedEngine] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter.id] = granted
+        self._inbox.put_nowait(lambda _now: self._scheduler.request(waiter))
         since = self._clock()
         try:
-            return await lease_future
+            return await granted
         finally:
             now = self._clock()
-            loading_s = self._loads.load_time_between(waiter.weights, since, now)
+            loading_s = self._loads.load_time_between(waiter.key, since, now)
             metrics.current_record().add_wait(now - since, loading_s)
+
+    def _release(self, waiter: Waiter) -> None:
+        self._waiting.pop(waiter.id, None)
+        self._inbox.put_nowait(lambda now: self._scheduler.release(waiter.id, now))
+
+    async def _replace_crashed(self, waiter: Waiter, crash: errors.SpecdError) -> LoadedEngine:
+        """Return a new engine for a waiter whose engine has crashed and ended."""
+        name = waiter.model.name
+        log.warning("%s: the engine crashed before it answered, trying once more", name)
+        self._unload_if_out_of_memory(waiter, crash)
+        self._release(waiter)
+        return await self._acquire(waiter)
+
+    def _unload_if_out_of_memory(self, waiter: Waiter, error: errors.SpecdError) -> None:
+        if waiter.is_local and errors.is_out_of_memory_message(str(error)):
+            self._inbox.put_nowait(self._scheduler.ran_out_of_memory)
 
     def unload(self, model: core.ModelRef) -> None:
         """Unload the model once it is idle; do nothing if it is not loaded."""
-        self._inbox.put_nowait(lambda now: self._scheduler.unload(str(model.weights), now))
+        self._inbox.put_nowait(lambda now: self._scheduler.unload(model.key, now))
 
     def adjust(self, *, max_queue: int, default_keep_alive_s: float) -> None:
         """Change settings while running (see `Scheduler.adjust`)."""
@@ -174,9 +189,9 @@ class SchedulerLoop:
     def residents(self) -> list[Resident]:
         """Return the loaded models, in the order of their loads."""
         return [
-            self._resident(runner, self._facts[runner.id])
-            for runner in self._scheduler.runners()
-            if runner.phase is RunnerPhase.LOADED
+            self._resident(running, running.facts)
+            for running in self._running.values()
+            if running.facts is not None and running.runner.phase is RunnerPhase.LOADED
         ]
 
     def waiting(self) -> list[str]:
@@ -191,7 +206,8 @@ class SchedulerLoop:
         self._given_up = [(name, engine) for name, engine in self._given_up if engine.is_stuck]
         return [name for name, _ in self._given_up]
 
-    def _resident(self, runner: RunnerRef, facts: core.EngineFacts) -> Resident:
+    def _resident(self, running: _Running, facts: core.EngineFacts) -> Resident:
+        runner = running.runner
         left_s = runner.keep_alive_s if runner.users else runner.expires_at - self._clock()
         return Resident(
             model=runner.model,
@@ -199,18 +215,10 @@ class SchedulerLoop:
             spec=runner.spec,
             facts=facts,
             expires_at=self._unix_time() + left_s,
-            model_stats=self._model_stats.get(runner.id, ModelStats()),
+            model_stats=running.stats,
             n_users=len(runner.users),
+            pid=running.engine.pid,
         )
-
-    def _lease(self, runner_id: int) -> Lease:
-        def count(done: core.Done) -> None:
-            self._model_stats[runner_id] = self._model_stats.get(
-                runner_id, ModelStats()
-            ).with_answer(done)
-
-        [spec] = (r.spec for r in self._scheduler.runners() if r.id == runner_id)
-        return Lease(self._facts[runner_id], self._engines[runner_id], count, spec.drafter)
 
     # ----------------------------------------------------------------------- the task
 
@@ -230,8 +238,8 @@ class SchedulerLoop:
             except Exception:
                 # A bug: all waiters get an error, the daemon goes on.
                 log.exception("the scheduler failed")
-                for lease_future in self._waiting.values():
-                    _refuse(lease_future, _internal_error())
+                for granted in self._waiting.values():
+                    _refuse(granted, _internal_error())
 
     async def _next_event(self) -> Event:
         left_s = self._scheduler.next_expiry() - self._clock()
@@ -244,35 +252,38 @@ class SchedulerLoop:
     def _apply(self, effect: Effect) -> None:
         log.debug("scheduler: %s", effect)
         match effect:
-            case Start(runner_id, spec):
-                self._start(runner_id, spec)
+            case Start(runner_id):
+                self._start(runner_id)
             case Place():
                 self._keep_task(self._place(effect))
             case Stop(runner_id, reason):
-                self._notify_observer(runner_id, lambda name: self._observer.left(name, reason))
-                if (engine := self._engines.get(runner_id)) is not None:
-                    engine.stop()
+                if (running := self._running.get(runner_id)) is not None:
+                    self._observer.left(running.runner.model.name, reason)
+                    running.engine.stop()
             case Grant(waiter_id, runner_id):
                 # A waiter that has gone is not listed any more; its `release` is in the inbox.
-                lease_future = self._waiting.get(waiter_id)
-                if lease_future is not None and not lease_future.done():
-                    lease_future.set_result(self._lease(runner_id))
+                granted = self._waiting.get(waiter_id)
+                if granted is not None and not granted.done():
+                    granted.set_result(self._running[runner_id].loaded())
             case Refuse(waiter_id, error):
                 if isinstance(error, errors.QueueFull):
                     self._observer.refused()
-                if (lease_future := self._waiting.get(waiter_id)) is not None:
-                    _refuse(lease_future, error)
+                if (granted := self._waiting.get(waiter_id)) is not None:
+                    _refuse(granted, error)
 
-    def _start(self, runner_id: int, spec: core.EngineSpec) -> None:
-        self._loads.load_started(spec.weights, self._clock())
+    def _start(self, runner_id: int) -> None:
+        runner = self._scheduler.runner(runner_id)
+        assert runner is not None, "it has just been started"
+        self._loads.load_started(runner.key, self._clock())
         try:
-            engine = self._engines[runner_id] = self._start_engine(spec)
+            engine = self._start_engine(runner.spec)
         except Exception:
-            log.exception("cannot start an engine for %s", spec.weights)
-            self._has_failed(runner_id, _internal_error())
-            self._inbox.put_nowait(lambda _now: self._forget(runner_id))
+            log.exception("cannot start an engine for %s", runner.key)
+            self._load_failed(runner, _internal_error())
+            self._inbox.put_nowait(lambda _now: self._scheduler.ended(runner_id))
         else:
-            self._keep_task(self._watch(runner_id, spec, engine))
+            running = self._running[runner_id] = _Running(runner, engine)
+            self._keep_task(self._watch(running))
 
     def _keep_task(self, work: Coroutine[object, object, None]) -> None:
         self._watchers.add(asyncio.create_task(work))
@@ -291,40 +302,36 @@ class SchedulerLoop:
             placement = core.Placement(spec=question.request.spec, fits=True)
         self._inbox.put_nowait(lambda _now: self._scheduler.placed(question, placement))
 
-    async def _watch(self, runner_id: int, spec: core.EngineSpec, engine: Engine) -> None:
+    async def _watch(self, running: _Running) -> None:
         """Report the load and the end of an engine to the scheduler."""
+        runner, engine = running.runner, running.engine
         try:
-            facts = self._facts[runner_id] = await engine.ready()
-            took_s = self._loads.load_ended(spec.weights, self._clock())
-            self._notify_observer(runner_id, lambda name: self._observer.loaded(name, took_s))
-            self._inbox.put_nowait(lambda now: self._scheduler.loaded(runner_id, now))
-            self._keep_task(self._record_engine_usage(spec, facts))
+            running.facts = await engine.ready()
+            took_s = self._loads.load_ended(runner.key, self._clock())
+            self._observer.loaded(runner.model.name, took_s)
+            self._inbox.put_nowait(lambda now: self._scheduler.loaded(runner.id, now))
+            if isinstance(runner.spec, core.EngineSpec):
+                self._keep_task(self._record_engine_usage(runner.spec, running.facts))
         except errors.SpecdError as failure:
-            self._has_failed(runner_id, failure)
-        except Exception:
-            log.exception("the load of %s failed unexpectedly", spec.weights)
-            self._has_failed(runner_id, _internal_error())
+            self._load_failed(runner, failure)
             engine.stop()
-        await engine.ended()
-        self._inbox.put_nowait(lambda _now: self._forget(runner_id))
+        except Exception as failure:
+            log.exception("the load of %s failed unexpectedly", runner.key)
+            message = f"the engine could not be started: {type(failure).__name__}"
+            self._load_failed(runner, errors.LoadFailed(message))
+            engine.stop()
+        try:
+            await engine.ended()
+        except Exception:
+            log.exception("the engine of %s did not end as it should", runner.key)
+        self._inbox.put_nowait(lambda _now: self._forget(running))
 
-    def _notify_observer(self, runner_id: int, notify: Callable[[str], None]) -> None:
-        """Call `notify` with the runner's model name."""
-        for runner in self._scheduler.runners():
-            if runner.id == runner_id:
-                notify(runner.model.name)
-
-    def _has_failed(self, runner_id: int, error: errors.SpecdError) -> None:
-        def notify(name: str) -> None:
-            log.warning("%s was not loaded: %s", name, error)
-            self._observer.load_failed(name, error)
-
-        for runner in self._scheduler.runners():
-            if runner.id == runner_id:
-                self._loads.load_ended(runner.weights, self._clock())
+    def _load_failed(self, runner: RunnerRef, error: errors.SpecdError) -> None:
+        self._loads.load_ended(runner.key, self._clock())
         if not isinstance(error, errors.ShuttingDown):
-            self._notify_observer(runner_id, notify)
-        self._inbox.put_nowait(lambda _now: self._scheduler.failed(runner_id, error))
+            log.warning("%s was not loaded: %s", runner.model.name, error)
+            self._observer.load_failed(runner.model.name, error)
+        self._inbox.put_nowait(lambda _now: self._scheduler.failed(runner.id, error))
 
     async def _record_engine_usage(self, spec: core.EngineSpec, facts: core.EngineFacts) -> None:
         try:
@@ -335,23 +342,43 @@ class SchedulerLoop:
         # Wake the loop: `stop` may wait for this task.
         self._inbox.put_nowait(lambda _now: [])
 
-    def _forget(self, runner_id: int) -> list[Effect]:
-        engine = self._engines.pop(runner_id, None)
-        if engine is not None and engine.is_stuck:
-            names = [r.model.name for r in self._scheduler.runners() if r.id == runner_id]
-            self._given_up += [(name, engine) for name in names]
-        self._facts.pop(runner_id, None)
-        self._model_stats.pop(runner_id, None)
-        if any(
-            r.id == runner_id and r.phase is RunnerPhase.LOADED for r in self._scheduler.runners()
-        ):
-            self._notify_observer(runner_id, self._observer.engine_crashed)  # it was not stopped
-        return self._scheduler.ended(runner_id)
+    def _forget(self, running: _Running) -> list[Effect]:
+        runner = running.runner
+        del self._running[runner.id]
+        if running.engine.is_stuck:
+            self._given_up.append((runner.model.name, running.engine))
+        if runner.phase is RunnerPhase.LOADED:  # it was not stopped
+            self._observer.engine_crashed(runner.model.name)
+        running.is_forgotten.set()
+        return self._scheduler.ended(runner.id)
 
 
-def _refuse(lease_future: asyncio.Future[Lease], error: errors.SpecdError) -> None:
-    if not lease_future.done():
-        lease_future.set_exception(error)
+@dataclass(slots=True)
+class _Running:
+    """An engine from its start to its end.
+
+    facts: once it is loaded.  is_forgotten: set once the scheduler knows that it has ended.
+    """
+
+    runner: RunnerRef
+    engine: Engine
+    facts: core.EngineFacts | None = None
+    stats: ModelStats = field(default_factory=ModelStats)
+    is_forgotten: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def loaded(self) -> LoadedEngine:
+        assert self.facts is not None, "it is loaded"
+        spec = self.runner.spec
+        drafter = spec.drafter if isinstance(spec, core.EngineSpec) else None
+        return LoadedEngine(self.engine, self.facts, drafter, self._count, self.is_forgotten.wait)
+
+    def _count(self, done: core.Done) -> None:
+        self.stats = self.stats.with_answer(done)
+
+
+def _refuse(granted: asyncio.Future[LoadedEngine], error: errors.SpecdError) -> None:
+    if not granted.done():
+        granted.set_exception(error)
 
 
 def _internal_error() -> errors.EngineError:

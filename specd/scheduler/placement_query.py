@@ -102,10 +102,10 @@ class RefusedLoad:
     def must_load_alone(self) -> bool:
         return self.n >= MAX_REFUSALS - 1
 
-    def can_retry(self, spec: core.EngineSpec, others: Collection[RunnerRef]) -> bool:
+    def would_repeat(self, spec: core.EngineSpec, others: Collection[RunnerRef]) -> bool:
         """Return whether loading `spec` now would repeat the refused load unchanged."""
         has_more_room = {runner.id for runner in others} < self.residents
-        return _load_settings(spec) == _load_settings(self.runner.spec) and not has_more_room
+        return _load_settings(spec) == _load_settings(self.runner.local_spec) and not has_more_room
 
 
 def _load_settings(spec: core.EngineSpec) -> core.EngineSpec:

@@ -9,22 +9,42 @@ from enum import StrEnum
 from specd import core
 
 
+class _ForModel:
+    """The part of waiters and runners that depends on their model."""
+
+    __slots__ = ()
+    spec: core.LoadSpec
+    model: core.ModelRef
+
+    @property
+    def key(self) -> str:
+        """The model's key: waiters with the same key can share an engine."""
+        return self.model.key
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the model needs memory, and so a placement, on this machine."""
+        return isinstance(self.spec, core.EngineSpec)
+
+    @property
+    def local_spec(self) -> core.EngineSpec:
+        """The spec of a local model."""
+        return as_local(self.spec)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiter:
+class Waiter(_ForModel):
     """A request that wants to use a model.
 
-    spec: as requested; n_ctx 0 means automatic.  keep_alive_s: None keeps the runner's value.
+    spec: as requested; EngineSpec.n_ctx 0 means automatic.
+    keep_alive_s: None keeps the runner's value.
     """
 
     id: int
-    spec: core.EngineSpec
+    spec: core.LoadSpec
     model: core.ModelRef
     pair: core.Pair
     keep_alive_s: float | None = None
-
-    @property
-    def weights(self) -> str:
-        return self.spec.weights
 
 
 class RunnerPhase(StrEnum):
@@ -34,7 +54,7 @@ class RunnerPhase(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class RunnerRef:
+class RunnerRef(_ForModel):
     """One engine that is loading, loaded or unloading.
 
     requested: the spec before placement, with nothing left open.
@@ -48,21 +68,17 @@ class RunnerRef:
     """
 
     id: int
-    requested: core.EngineSpec
-    spec: core.EngineSpec
-    min_ctx: int
+    requested: core.LoadSpec
+    spec: core.LoadSpec
     model: core.ModelRef
     pair: core.Pair
     keep_alive_s: float
+    min_ctx: int = 0
     automatic_ctx: int = 0
     shortage: str = ""
     phase: RunnerPhase = RunnerPhase.LOADING
     expires_at: float = math.inf
     users: set[int] = field(default_factory=set)
-
-    @property
-    def weights(self) -> str:
-        return self.spec.weights
 
     @property
     def is_idle(self) -> bool:
@@ -72,4 +88,10 @@ class RunnerRef:
     def eviction_order(self) -> tuple[bool, bool, float, str]:
         """Sort key: unloading first, then idle, then shortest keep_alive (Ollama's order)."""
         is_unloading = self.phase is RunnerPhase.UNLOADING
-        return not is_unloading, bool(self.users), self.keep_alive_s, self.weights
+        return not is_unloading, bool(self.users), self.keep_alive_s, self.key
+
+
+def as_local(spec: core.LoadSpec) -> core.EngineSpec:
+    """Return the spec of a load that is known to be local."""
+    assert isinstance(spec, core.EngineSpec), "an upstream model has no placement"
+    return spec

@@ -8,7 +8,7 @@ request for a loaded model does not queue.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from specd import core, errors
@@ -34,7 +34,7 @@ class Scheduler:
         self._max_loaded = max_loaded
         self._max_queue = max_queue
         self._default_keep_alive_s = default_keep_alive_s
-        self._runners: dict[str, RunnerRef] = {}  # by the target's weights, as the next three
+        self._runners: dict[str, RunnerRef] = {}  # by the model's key, as the next three
         self._refused: dict[str, RefusedLoad] = {}
         self._outgrown_ctx: dict[str, int] = {}  # the context that was too short, before a reload
         self._automatic: dict[str, int] = {}  # `RunnerRef.automatic_ctx`, during a reload
@@ -54,7 +54,7 @@ class Scheduler:
         if (runner := self._compatible_runner(waiter)) is not None:
             return [self._grant(waiter, runner)]
         # The head is already being served, so it does not count as pending.
-        if len(self._queue) > self._max_queue:
+        if self._queue.n_competing(waiter) > self._max_queue:
             return [Refuse(waiter.id, errors.QueueFull())]
         self._queue.append(waiter)
         return self._advance()
@@ -76,22 +76,21 @@ class Scheduler:
 
     def placement_failed(self, question: Place, error: errors.SpecdError) -> list[Effect]:
         """Refuse the waiter: no placement is possible, even if other models are unloaded."""
-        refused_waiters = self._take_from_queue(
-            question.request.spec.weights, lambda waiter: waiter.id == question.waiter_id
-        )
-        return [*(Refuse(waiter.id, error) for waiter in refused_waiters), *self._advance()]
+        is_waiting = self._queue.get(question.waiter_id) is not None
+        self._queue.remove(question.waiter_id)
+        return [*([Refuse(question.waiter_id, error)] if is_waiting else []), *self._advance()]
 
     def loaded(self, runner_id: int, now: float) -> list[Effect]:
         """Mark a runner as loaded; grant it to all compatible waiters, anywhere in the queue."""
-        runner = self._by_id(runner_id)
+        runner = self.runner(runner_id)
         if runner is None or runner.phase is not RunnerPhase.LOADING:
             return []
         runner.phase = RunnerPhase.LOADED
         runner.expires_at = now + runner.keep_alive_s
-        self._refused.pop(runner.weights, None)
-        self._outgrown_ctx.pop(runner.weights, None)
-        granted = self._take_from_queue(
-            runner.weights, lambda waiter: self._requirements.is_compatible(waiter, runner)
+        self._refused.pop(runner.key, None)
+        self._outgrown_ctx.pop(runner.key, None)
+        granted = self._queue.take(
+            runner.key, lambda waiter: self._requirements.is_compatible(waiter, runner)
         )
         return [*(self._grant(waiter, runner) for waiter in granted), *self._advance()]
 
@@ -100,29 +99,29 @@ class Scheduler:
 
         If memory was short they wait on, as long as there is something to give up.
         """
-        runner = self._by_id(runner_id)
+        runner = self.runner(runner_id)
         if runner is None or runner.phase is not RunnerPhase.LOADING:
             return []
         runner.phase = RunnerPhase.UNLOADING
-        self._outgrown_ctx.pop(runner.weights, None)
-        if isinstance(error, errors.OutOfMemory):
+        self._outgrown_ctx.pop(runner.key, None)
+        if runner.is_local and isinstance(error, errors.OutOfMemory):
             return [*self._load_ran_out_of_memory(runner, error), *self._advance()]
-        refused_waiters = self._take_from_queue(
-            runner.weights, lambda waiter: self._requirements.is_compatible(waiter, runner)
+        refused_waiters = self._queue.take(
+            runner.key, lambda waiter: self._requirements.is_compatible(waiter, runner)
         )
         return [*(Refuse(waiter.id, error) for waiter in refused_waiters), *self._advance()]
 
     def ended(self, runner_id: int) -> list[Effect]:
         """Remove a runner whose engine has ended; the next request loads the model again."""
-        runner = self._by_id(runner_id)
+        runner = self.runner(runner_id)
         if runner is not None:
-            del self._runners[runner.weights]
-            self._automatic[runner.weights] = runner.automatic_ctx
+            del self._runners[runner.key]
+            self._automatic[runner.key] = runner.automatic_ctx
         return self._advance()
 
     def ran_out_of_memory(self, now: float) -> list[Effect]:
         """Unload all idle models, since an engine ran out of memory during an answer."""
-        idle = [runner for runner in self._runners.values() if runner.is_idle]
+        idle = [runner for runner in self._local_runners() if runner.is_idle]
         for runner in idle:
             runner.expires_at = now
         return [*(self._stop(runner, UnloadReason.EVICTED) for runner in idle), *self._advance()]
@@ -130,9 +129,9 @@ class Scheduler:
     def tick(self, now: float) -> list[Effect]:
         return self._expire(now) + self._advance()
 
-    def unload(self, weights: str, now: float) -> list[Effect]:
+    def unload(self, key: str, now: float) -> list[Effect]:
         """Unload a model as soon as it is idle; requests that already wait for it still get it."""
-        runner = self._runners.get(weights)
+        runner = self._runners.get(key)
         if runner is None:
             return []
         runner.keep_alive_s = 0.0
@@ -164,11 +163,12 @@ class Scheduler:
         used = [r for r in self._runners.values() if r.phase is not RunnerPhase.UNLOADING]
         return [*closed, *(self._stop(runner, UnloadReason.SHUTDOWN) for runner in used)]
 
-    # ----------------------------------------------------------------------- state
-
     def next_expiry(self) -> float:
         """Return the time when `tick` is due; inf for never."""
         return min((r.expires_at for r in self._runners.values() if r.is_idle), default=math.inf)
+
+    def runner(self, runner_id: int) -> RunnerRef | None:
+        return next((r for r in self._runners.values() if r.id == runner_id), None)
 
     def runners(self) -> list[RunnerRef]:
         return list(self._runners.values())
@@ -180,7 +180,7 @@ class Scheduler:
 
     def _advance(self) -> list[Effect]:
         """Serve the queue from its head, then the waiters behind it whose model is loaded."""
-        effects: list[Effect] = self._abort_unneeded_loads()
+        effects = self._abort_unneeded_loads() + self._start_upstream()
         self._draining_id = None
         self._drop_stale_state()
         while (head := self._queue.head) is not None:
@@ -203,7 +203,7 @@ class Scheduler:
         for runner in serving:
             if runner.id in self._offered_ids:
                 continue
-            for waiter in list(self._queue.of(runner.weights)):
+            for waiter in list(self._queue.of(runner.key)):
                 if self._requirements.is_compatible(waiter, runner):
                     self._queue.remove(waiter.id)
                     effects.append(self._grant(waiter, runner))
@@ -219,14 +219,14 @@ class Scheduler:
         4. Memory was refused next to other models: unload the idle ones, in the end all.
         5. Find a placement.
         """
-        others = sorted(self._runners.values(), key=lambda runner: runner.eviction_order)
+        others = sorted(self._local_runners(), key=lambda runner: runner.eviction_order)
         if any(runner.phase is RunnerPhase.LOADING for runner in others):
             return []
-        if (there := self._runners.get(head.weights)) is not None:
+        if (there := self._runners.get(head.key)) is not None:
             if there.is_idle and self._requirements.needs_longer_context(head, there):
-                self._outgrown_ctx[head.weights] = there.spec.n_ctx
+                self._outgrown_ctx[head.key] = there.local_spec.n_ctx
             return self._evict(there)
-        refused = self._refused.get(head.weights)
+        refused = self._refused.get(head.key)
         if others and len(others) >= self._max_loaded:
             return self._evict(others[0])
         if others and refused is not None and (refused.must_load_alone or not others[0].users):
@@ -237,26 +237,26 @@ class Scheduler:
     def _place_waiter(self, head: Waiter, others: Sequence[RunnerRef]) -> list[Effect]:
         """Find a placement for the head and start it, or evict.  others: in eviction order."""
         question = self._question(head, others)
-        request, refused = question.request, self._refused.get(head.weights)
+        request, refused = question.request, self._refused.get(head.key)
         effects = self._placement_query.ask(question)
         if (placement := self._placement_query.placement) is not None:
             costs_drafter = request.spec.drafter is not None and placement.spec.drafter is None
-            if costs_drafter and self._outgrown_ctx.pop(head.weights, None) is not None:
+            if costs_drafter and self._outgrown_ctx.pop(head.key, None) is not None:
                 # A context longer than requested is not worth the drafter.
                 return [*effects, *self._place_waiter(head, others)]
-            if refused is None or not refused.can_retry(placement.spec, others):
-                return [self._start(head, request, placement)]
+            if refused is None or not refused.would_repeat(placement.spec, others):
+                return [self._start_placed(head, request, placement)]
             if not others:
                 return self._give_up(refused, head)
         elif not self._placement_query.must_evict:
             return effects
-        elif self._outgrown_ctx.pop(head.weights, None) is not None:
+        elif self._outgrown_ctx.pop(head.key, None) is not None:
             # The longer context is the first thing to give up.
             return [*effects, *self._place_waiter(head, others)]
         return [*effects, *self._evict(others[0])]
 
     def _question(self, head: Waiter, others: Sequence[RunnerRef]) -> Place:
-        refused, outgrown = self._refused.get(head.weights), self._outgrown_ctx.get(head.weights)
+        refused, outgrown = self._refused.get(head.key), self._outgrown_ctx.get(head.key)
         spec = self._requirements.filled_spec(head)
         give_up = core.GiveUp.NOTHING
         if (
@@ -271,7 +271,7 @@ class Scheduler:
         request = core.PlacementRequest(
             spec=spec,
             min_ctx=self._requirements.min_ctx(head),
-            residents=tuple(runner.spec for runner in self._runners.values()),
+            residents=tuple(runner.local_spec for runner in self._local_runners()),
             give_up=give_up,
             n_refusals=refused.n if refused is not None else 0,
             n_refused_alone=refused.n_refused_alone if refused is not None else 0,
@@ -280,13 +280,24 @@ class Scheduler:
         return Place(head.id, request)
 
     def _compatible_runner(self, waiter: Waiter) -> RunnerRef | None:
-        runner = self._runners.get(waiter.weights)
+        runner = self._runners.get(waiter.key)
         if runner is None or not self._is_open(runner):
             return None
         return runner if self._requirements.is_compatible(waiter, runner) else None
 
     def _is_open(self, runner: RunnerRef) -> bool:
         return runner.phase is RunnerPhase.LOADED and runner.id != self._draining_id
+
+    def _local_runners(self) -> list[RunnerRef]:
+        return [runner for runner in self._runners.values() if runner.is_local]
+
+    def _start_upstream(self) -> list[Effect]:
+        """Start the engines of upstream models, which wait for no other load and no memory."""
+        return [
+            self._start(waiter, waiter.spec)
+            for waiter in self._queue.upstream_heads()
+            if waiter.key not in self._runners
+        ]
 
     def _abort_unneeded_loads(self) -> list[Effect]:
         return [
@@ -295,7 +306,7 @@ class Scheduler:
             if runner.phase is RunnerPhase.LOADING
             and not any(
                 self._requirements.is_compatible(waiter, runner)
-                for waiter in self._queue.of(runner.weights)
+                for waiter in self._queue.of(runner.key)
             )
         ]
 
@@ -313,14 +324,12 @@ class Scheduler:
             if runner.is_idle and runner.expires_at <= now
         ]
 
-    # ----------------------------------------------------------------------- memory refused
-
     def _load_ran_out_of_memory(self, runner: RunnerRef, error: errors.OutOfMemory) -> list[Effect]:
-        before = self._refused.get(runner.weights)
+        before = self._refused.get(runner.key)
         if runner.shortage:
             error = errors.OutOfMemory(f"{runner.shortage}: {error}")
-        residents = frozenset(r.id for r in self._runners.values() if r is not runner)
-        refused = self._refused[runner.weights] = RefusedLoad(
+        residents = frozenset(r.id for r in self._local_runners() if r is not runner)
+        refused = self._refused[runner.key] = RefusedLoad(
             n=1 + (before.n if before is not None else 0),
             n_refused_alone=(not residents) + (before.n_refused_alone if before is not None else 0),
             runner=runner,
@@ -332,40 +341,44 @@ class Scheduler:
     def _give_up(self, refused: RefusedLoad, head: Waiter | None = None) -> list[Effect]:
         """Refuse the waiters for that load, except those that accept a shorter context."""
         runner = refused.runner
-        del self._refused[runner.weights]
+        del self._refused[runner.key]
 
         def is_refused(waiter: Waiter) -> bool:
             met = self._requirements.is_compatible(waiter, runner)
             return waiter is head or (met and self._requirements.min_ctx(waiter) >= runner.min_ctx)
 
-        refused_waiters = self._take_from_queue(runner.weights, is_refused)
+        refused_waiters = self._queue.take(runner.key, is_refused)
         return [Refuse(waiter.id, refused.error) for waiter in refused_waiters]
 
-    # ----------------------------------------------------------------------- steps
-
-    def _start(
+    def _start_placed(
         self, waiter: Waiter, request: core.PlacementRequest, placement: core.Placement
     ) -> Effect:
         self._placement_query = PlacementQuery()
+        # With less than `min_ctx` no waiter could use it, and it would be loaded again for ever.
+        n_ctx = max(placement.spec.n_ctx, request.min_ctx)
+        before = self._automatic.pop(waiter.key, 0)
+        started = self._start(waiter, request.spec, replace(placement.spec, n_ctx=n_ctx))
+        runner = self._runners[waiter.key]
+        runner.min_ctx, runner.shortage = request.min_ctx, placement.shortage
+        runner.automatic_ctx = before if waiter.local_spec.n_ctx else n_ctx
+        return started
+
+    def _start(
+        self, waiter: Waiter, requested: core.LoadSpec, spec: core.LoadSpec | None = None
+    ) -> Effect:
+        """Start an engine.  spec: what to load, if placement changed what was requested."""
         keep_alive_s = waiter.keep_alive_s
         if keep_alive_s is None:
             keep_alive_s = self._default_keep_alive_s
         self._n_started += 1
-        # With less than `min_ctx` no waiter could use it, and it would be loaded again for ever.
-        n_ctx = max(placement.spec.n_ctx, request.min_ctx)
-        before = self._automatic.pop(waiter.weights, 0)
-        runner = RunnerRef(
+        runner = self._runners[waiter.key] = RunnerRef(
             id=self._n_started,
-            requested=request.spec,
-            spec=replace(placement.spec, n_ctx=n_ctx),
-            min_ctx=request.min_ctx,
+            requested=requested,
+            spec=spec or requested,
             model=waiter.model,
             pair=waiter.pair,
             keep_alive_s=keep_alive_s,
-            automatic_ctx=before if waiter.spec.n_ctx else n_ctx,
-            shortage=placement.shortage,
         )
-        self._runners[waiter.weights] = runner
         return Start(runner.id, runner.spec)
 
     def _stop(self, runner: RunnerRef, reason: UnloadReason) -> Effect:
@@ -384,12 +397,3 @@ class Scheduler:
             runner.keep_alive_s = waiter.keep_alive_s
         runner.users.add(waiter.id)
         return Grant(waiter.id, runner.id)
-
-    def _take_from_queue(self, weights: str, is_selected: Callable[[Waiter], bool]) -> list[Waiter]:
-        taken = [waiter for waiter in self._queue.of(weights) if is_selected(waiter)]
-        for waiter in taken:
-            self._queue.remove(waiter.id)
-        return taken
-
-    def _by_id(self, runner_id: int) -> RunnerRef | None:
-        return next((r for r in self._runners.values() if r.id == runner_id), None)

@@ -2,6 +2,7 @@
 
 from specd.daemon_address import HostAddress, is_loopback, parse_host
 from specd.settings.env_file import read_env_file
+from specd.settings.exposure import find_exposure
 from specd.settings.rules import own_config_dir
 from specd.settings.settings import (
     Settings,
@@ -15,6 +16,7 @@ from specd.settings.settings import (
 __all__ = [
     "HostAddress",
     "Settings",
+    "find_exposure",
     "find_ineffective",
     "is_live",
     "is_loopback",

@@ -117,36 +117,35 @@ def _parse_path(text: str) -> Path:
         raise ValueError from error
 
 
-def _default_state_dir() -> Path | None:
-    """Return the folder of systemd or the XDG rules; None for a user without a home."""
-    if of_service := os.environ.get("STATE_DIRECTORY", ""):
-        return Path(of_service.split(":")[0])
-    of_user = Path(os.environ.get("XDG_STATE_HOME", ""))
+def _xdg_dir(variable: str, default: str) -> Path | None:
+    """Return a folder of the XDG rules; None for a user without a home."""
+    folder = Path(os.environ.get(variable, ""))
     try:
-        return (of_user if of_user.is_absolute() else Path("~/.local/state").expanduser()) / "specd"
+        return folder if folder.is_absolute() else Path(default).expanduser()
     except RuntimeError:
         return None
+
+
+def _service_dir() -> Path | None:
+    """Return the StateDirectory= of a systemd service; None outside of one."""
+    folders = os.environ.get("STATE_DIRECTORY", "")
+    return Path(folders.split(":")[0]) if folders else None
+
+
+def _default_state_dir() -> Path | None:
+    base = _xdg_dir("XDG_STATE_HOME", "~/.local/state")
+    return _service_dir() or (base and base / "specd")
 
 
 def _default_converter_dir() -> Path | None:
-    """Return the folder of systemd or the XDG rules; None for a user without a home."""
-    if of_service := os.environ.get("STATE_DIRECTORY", ""):
-        return Path(of_service.split(":")[0]) / "converter"
-    of_user = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    try:
-        cache = of_user if of_user.is_absolute() else Path("~/.cache").expanduser()
-    except RuntimeError:
-        return None
-    return cache / "specd" / "converter"
+    service, base = _service_dir(), _xdg_dir("XDG_CACHE_HOME", "~/.cache")
+    return service / "converter" if service else base and base / "specd" / "converter"
 
 
 def own_config_dir() -> Path | None:
     """Return the XDG folder of the user's configuration; None for a user without a home."""
-    of_user = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    try:
-        return (of_user if of_user.is_absolute() else Path("~/.config").expanduser()) / "specd"
-    except RuntimeError:
-        return None
+    base = _xdg_dir("XDG_CONFIG_HOME", "~/.config")
+    return base and base / "specd"
 
 
 def _parse_device(text: str) -> str:
@@ -187,16 +186,20 @@ AutoFlagSetting = Annotated[
 ]
 StrictFlagSetting = Annotated[bool | None, ParseRule(_parse_bool, _BOOL_WORDS)]
 UintSetting = Annotated[int, ParseRule(_parse_uint, "a whole number from 0 to 2^64−1")]
-CountSetting = Annotated[int, ParseRule(_parse_count, f"a whole number up to {MAX_SLOTS}; 0 is 1")]
+CountSetting = Annotated[
+    int, ParseRule(_parse_count, f"a whole number up to {MAX_SLOTS} (0 means 1)")
+]
 KeepAliveSetting = Annotated[
-    float, ParseRule(_parse_keep_alive, f"{_DURATION_WORDS}; below zero is forever")
+    float, ParseRule(_parse_keep_alive, f"{_DURATION_WORDS} (less than 0: never unload)")
 ]
 LoadTimeoutSetting = Annotated[
-    float, ParseRule(_parse_load_timeout, f"{_DURATION_WORDS}; zero and below is forever")
+    float, ParseRule(_parse_load_timeout, f"{_DURATION_WORDS} (0 or less: no limit)")
 ]
 GraceSetting = Annotated[float, ParseRule(_parse_grace, f"{_DURATION_WORDS}, not below zero")]
 DebugSetting = Annotated[int, ParseRule(_parse_debug, "0 (info), 1 (debug) or 2 (trace)")]
-KvCacheTypeSetting = Annotated[str, ParseRule(_parse_kv_cache_type, ", ".join(KV_CACHE_TYPES))]
+KvCacheTypeSetting = Annotated[
+    str, ParseRule(_parse_kv_cache_type, f"one of {', '.join(KV_CACHE_TYPES)}")
+]
 ListSetting = Annotated[
     tuple[str, ...],
     ParseRule(lambda text: tuple(text.split(",")), "a list separated by commas", unset=tuple),

@@ -206,8 +206,9 @@ class Settings(BaseSettings):
     state_dir: StateSetting = _setting(
         "SPECD_STATE_DIR",
         "",
-        "Folder of the pairs' measured history; unset is systemd's `$STATE_DIRECTORY`, else"
-        " `$XDG_STATE_HOME/specd`, else `~/.local/state/specd`.",
+        "Folder of what specd remembers: statistics of pairs, measured memory, compared"
+        " vocabularies, and the prompts typed in `specd run`; unset is systemd's"
+        " `$STATE_DIRECTORY`, else `$XDG_STATE_HOME/specd`, else `~/.local/state/specd`.",
     )
     converter_dir: ConverterSetting = _setting(
         "SPECD_CONVERTER_DIR",

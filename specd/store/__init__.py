@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from specd.store.async_writer import AsyncWriter
-from specd.store.blob_lock import BlobLock
 from specd.store.library import Library
 from specd.store.listing import ModelDetails, ModelInfo, ModelSummary
 from specd.store.name import ModelSource, Name
-from specd.store.writer import StoreWriter
+from specd.store.writer import BlobLock, StoreWriter
 
 __all__ = [
     "AsyncWriter",

@@ -50,9 +50,6 @@ _ENCODERS: Final = frozenset(
     }
 )  # fmt: skip
 
-WITHOUT_KV_CACHE: Final = _ENCODERS | DIFFUSION
-"""Architectures that keep nothing from one pass to the next."""
-
 WITHOUT_LM_HEAD: Final = _ENCODERS | {"t5encoder"}
 """Architectures that compute no logits."""
 

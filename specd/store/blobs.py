@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from specd.errors import StoreError
-from specd.store import safe_open
+from specd.store import safe_files
 
 T = TypeVar("T")
 
@@ -48,17 +48,13 @@ def digest_of(path: Path) -> str | None:
 
 def modified_at(path: Path) -> datetime:
     """Return the modification time, aware, in local time.  Raises StoreError."""
-    try:
+    with safe_files.to_store_errors(f"read {path}"):
         return datetime.fromtimestamp(path.stat().st_mtime, UTC).astimezone()
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    try:
-        return safe_open.read(path, max_bytes)
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    with safe_files.to_store_errors(f"read {path}"):
+        return safe_files.read(path, max_bytes)
 
 
 def read_text(path: Path) -> str:

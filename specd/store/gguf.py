@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from specd.errors import StoreError
-from specd.store import safe_open
+from specd.store import safe_files
 from specd.store.gguf_strings import short_string_ends
 from specd.store.tensor_types import TensorType, tensor_types
 
@@ -187,10 +187,8 @@ class GgufHeader:
 def read_header(path: Path) -> GgufHeader:
     """Read a file's header.  Raises StoreError, which names the file and the reason."""
     try:
-        with safe_open.open_regular_file(path) as file:
+        with safe_files.to_store_errors(f"read {path}"), safe_files.open_regular_file(path) as file:
             return _Reader(path, file).read()
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
     except _DamagedError as damage:
         raise StoreError(f"{path} is not a usable GGUF file: {damage}") from damage
 
@@ -309,8 +307,8 @@ class _Reader:
             end = start + (ends[-1] if ends else 0)
             self._fetch(end + 8)
             found = short_string_ends(self._data[end : end + window], self._order)[: n - len(ends)]
-            if len(found) < _WALK:
-                self._scan_strings(ends, min(n, len(ends) + _WALK), start)
+            if len(found) < _MIN_RUN:
+                self._scan_strings(ends, min(n, len(ends) + _MIN_RUN), start)
                 window = _LEAST_WINDOW
                 continue
             if end + int(found[-1]) > self._size:
@@ -382,14 +380,14 @@ class _Reader:
             return
         if end > min(self._size, MAX_HEADER_BYTES):
             raise _DamagedError(_CUT_SHORT)
-        wanted = max(end, 2 * len(self._data), _FIRST_READ)
-        self._data += self._file.read(wanted - len(self._data))
+        n_bytes = max(end, 2 * len(self._data), _FIRST_READ)
+        self._data += self._file.read(n_bytes - len(self._data))
         if end > len(self._data):
             raise _DamagedError(_CUT_SHORT)
 
 
 _CUT_SHORT: Final = "it is truncated"
 #: A run of fewer strings than this is scanned one by one.
-_WALK: Final = 64
+_MIN_RUN: Final = 64
 #: Bytes searched for a run: doubled while the run goes on, reset when it breaks.
 _LEAST_WINDOW, _FIRST_WINDOW, _MOST_WINDOW = 1 << 12, 1 << 16, 1 << 20

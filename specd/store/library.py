@@ -13,14 +13,14 @@ from typing import Final, TypeVar
 from specd import core
 from specd.errors import ModelNotFound, StoreError, Unsupported
 from specd.store import name as names
-from specd.store import safe_open
+from specd.store import safe_files
 from specd.store.demo import stored_demo
-from specd.store.file_cache import FileCache
+from specd.store.file_identity import FileCache, stamp_if_readable
 from specd.store.gguf import read_header
 from specd.store.gguf_metadata import GgufMetadata, has_audio_encoder, metadata_of
 from specd.store.listing import ModelInfo, ModelSummary, describe, summarize
 from specd.store.manifest import read_manifest
-from specd.store.manifest_tree import ManifestTree, identity
+from specd.store.manifest_tree import ManifestTree
 from specd.store.name import ModelSource, Name
 from specd.store.shape import Shape, shape_of
 from specd.store.stored_model import StoredModel, from_manifest
@@ -61,7 +61,7 @@ class Library:
         self._stored = FileCache(self._read_stored)
         self._headers = FileCache(read or _read_header)
         self._sounds = FileCache(lambda path: has_audio_encoder(read_header(path)))
-        self._complaints: set[str] = set()
+        self._logged_errors: set[str] = set()
 
     def access_problem(self) -> str:
         """Return why the store cannot be read ("/models may not be read by specd"), "" if it can.
@@ -113,9 +113,9 @@ class Library:
         InvalidName.
         """
         path = self._path(names.parse(name))
-        return None if path is None else (path, identity(path))
+        return None if path is None else (path, stamp_if_readable(path))
 
-    def resolve(self, name: str) -> core.ModelRef:
+    def resolve(self, name: str) -> core.LocalModel:
         """Return the named model, ready to be loaded.
 
         Raises InvalidName, ModelNotFound with the name as given, StoreError if its files are
@@ -123,13 +123,16 @@ class Library:
         """
         return self._retry_if_changed(name, self._resolve)
 
-    def _resolve(self, name: str) -> core.ModelRef:
+    def _resolve(self, name: str) -> core.LocalModel:
+        version = self.version(name)
         stored = self._find(name)
         if stored is None:
             raise ModelNotFound(name)
-        _refuse_remote_model(stored)
+        if stored.config.remote_host:
+            raise Unsupported("ollama cloud is disabled: remote model is unavailable")
         facts = self.facts(stored.weights)
-        return core.ModelRef(
+        return core.LocalModel(
+            version=version,
             name=stored.name.short,
             full_name=stored.name.full,
             digest=stored.digest,
@@ -213,17 +216,14 @@ class Library:
     def _path(self, name: Name) -> Path | None:
         """Return the path of the manifest, whose case may differ; None if there is none."""
         path = name.path(self._manifests)
-        if not safe_open.is_file(path):
-            path = self._find_ignoring_case(name) or path
-        return path if safe_open.is_file(path) else None
-
-    def _find_ignoring_case(self, name: Name) -> Path | None:
-        found = (path for known, path in self._tree.files() if known.key == name.key)
-        return next(found, None)
+        if not safe_files.is_file(path):
+            found = (path for known, path in self._tree.files() if known.key == name.key)
+            path = next(found, path)
+        return path if safe_files.is_file(path) else None
 
     def _demo_if_listed(self, *, store_is_empty: bool) -> StoredModel | None:
-        wanted = store_is_empty if self._demo is None else self._demo
-        return stored_demo() if wanted else None
+        is_listed = store_is_empty if self._demo is None else self._demo
+        return stored_demo() if is_listed else None
 
     def _read_stored(self, path: Path) -> StoredModel:
         name = names.from_parts(path.relative_to(self._manifests).parts)
@@ -258,8 +258,8 @@ class Library:
 
     def _log_once(self, error: StoreError) -> None:
         """Log an error once, not at every listing."""
-        if str(error) not in self._complaints:
-            self._complaints.add(str(error))
+        if str(error) not in self._logged_errors:
+            self._logged_errors.add(str(error))
             log.warning("%s", error)
 
 
@@ -274,8 +274,3 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # in a container, a user may have no name
         return f"user {os.geteuid()}"
-
-
-def _refuse_remote_model(stored: StoredModel) -> None:
-    if stored.config.remote_host:
-        raise Unsupported("ollama cloud is disabled: remote model is unavailable")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from specd import core
-from specd.store.capabilities import capabilities
 from specd.store.gguf import GgufHeader, LongArray, TensorInfo, Value
 from specd.store.gguf_metadata import GgufMetadata, format_count
 from specd.store.modelfile import DEFAULT_TEMPLATE, modelfile_text, parameters_text
 from specd.store.stored_model import StoredModel
+from specd.store.templating import capabilities
 
 _HIDDEN = frozenset({"general.name", "tokenizer.chat_template"})
 
@@ -67,6 +67,23 @@ class ModelInfo:
     tensors: tuple[TensorInfo, ...]
     projector_info: Mapping[str, object] | None
     requires: str
+
+    @classmethod
+    def of_upstream(cls, summary: ModelSummary) -> ModelInfo:
+        """Return what is known of a model that another server holds."""
+        return cls(
+            summary=summary,
+            license="",
+            modelfile="",
+            parameters="",
+            template="",
+            system="",
+            messages=(),
+            model_info={},
+            tensors=(),
+            projector_info=None,
+            requires="",
+        )
 
 
 def summarize(

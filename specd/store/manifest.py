@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,11 +12,12 @@ import msgspec
 
 from specd.errors import StoreError
 from specd.go_json_encoder import go_json
-from specd.store import blobs
+from specd.store import blobs, safe_files
+from specd.store import name as names
 
 _MEDIA: Final = "application/vnd.ollama.image."
 _CONFIG_MEDIA: Final = "application/vnd.docker.container.image.v1+json"
-_MANIFEST_MEDIA: Final = "application/vnd.docker.distribution.manifest.v2+json"
+MANIFEST_MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _OLD_KINDS: Final = {"prompt": "template"}
 #: A larger size is damage; sums of sizes up to this still fit in clients' integers.
 _MAX_LAYER_BYTES: Final = 2**53
@@ -112,7 +113,7 @@ def manifest_text(config: Layer, layers: Sequence[Layer]) -> bytes:
     return go_json(
         {
             "schemaVersion": 2,
-            "mediaType": _MANIFEST_MEDIA,
+            "mediaType": MANIFEST_MEDIA_TYPE,
             "config": _entry(config),
             "layers": [_entry(layer) for layer in layers],
         }
@@ -137,3 +138,43 @@ def read_config(path: Path) -> Config:
         return msgspec.convert(present, Config)
     except msgspec.ValidationError as error:
         raise StoreError(f"the config {path} is damaged: {error}") from error
+
+
+# --------------------------------------------------------------------------- references
+
+
+def manifest_files(manifests: Path) -> Iterator[Path]:
+    """Yield every manifest file, that is each file whose path is a valid model name.
+
+    Raises StoreError if a folder cannot be read, because its manifests may name any blob.
+    """
+    folders = [manifests]
+    with safe_files.to_store_errors(f"read {manifests}"):
+        for _ in range(3):
+            folders = [entry for each in folders for entry in each.iterdir() if entry.is_dir()]
+        files = [entry for each in folders for entry in each.iterdir() if entry.is_file()]
+    for file in files:
+        if names.from_parts(file.relative_to(manifests).parts) is not None:
+            yield file
+
+
+def digests_of(manifest: Manifest) -> frozenset[str]:
+    """Return the digests of the layers and the config, each "sha256:<64 hex digits>"."""
+    digests = {layer.digest for layer in (*manifest.layers, manifest.config) if layer.digest}
+    return frozenset(digest.replace("-", ":", 1).lower() for digest in digests)
+
+
+def referenced_digests(paths: Iterable[Path]) -> frozenset[str]:
+    """Return all digests in the manifests.  Raises StoreError if one cannot be read."""
+    found: frozenset[str] = frozenset()
+    for path in paths:
+        found |= digests_of(read_manifest(path))
+    return found
+
+
+def digests_in_file(path: Path) -> frozenset[str]:
+    """Return the digests in a manifest; an empty set if it is missing or damaged."""
+    try:
+        return digests_of(read_manifest(path))
+    except StoreError:
+        return frozenset()

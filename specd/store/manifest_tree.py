@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from specd.store import name as names
+from specd.store.file_identity import Stamp, stamp_if_readable
 from specd.store.name import Name
 
 _DEPTH: Final = 4
@@ -21,20 +22,18 @@ _TICK_NS: Final = 2 * 10**9
 #: `stamp` checks all manifests at most this often.
 RESCAN_INTERVAL_S: Final = 1.0
 
-_Identity = tuple[int, int, int] | None
-
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
     """One listing of the tree.
 
-    folders: identity of each folder at that time.  upper: the same without the models' folders.
-    settled: whether any later change would change one of these identities.
+    folders: stamp of each folder at that time.  upper: the same without the models' folders.
+    settled: whether any later change would change one of these stamps.
     """
 
     files: tuple[tuple[Name, Path], ...]
-    folders: dict[str, _Identity]
-    upper: dict[str, _Identity]
+    folders: dict[str, Stamp | None]
+    upper: dict[str, Stamp | None]
     settled: bool
 
 
@@ -88,13 +87,13 @@ class ManifestTree:
             return last.stamp
         files = self.files()
         assert self._listing is not None
-        stamp = files, tuple(identity(path) for _, path in files)
+        stamp = files, tuple(stamp_if_readable(path) for _, path in files)
         self._stamped = _CachedListing(stamp, self._listing, now + RESCAN_INTERVAL_S)
         return stamp
 
     def _list(self, before: _Listing | None) -> _Listing:
         began_ns = self._unix_ns()
-        folders: dict[str, _Identity] = {}
+        folders: dict[str, Stamp | None] = {}
         found = []
         for path in _list_files(str(self._root), _DEPTH, folders):
             manifest = Path(path)
@@ -110,12 +109,12 @@ class ManifestTree:
         return _Listing(files, folders, upper, settled=newest < began_ns - _TICK_NS)
 
 
-def _list_files(folder: str, depth: int, folders: dict[str, _Identity]) -> Iterator[str]:
+def _list_files(folder: str, depth: int, folders: dict[str, Stamp | None]) -> Iterator[str]:
     """Yield the files `depth` levels down, and record every folder in `folders`.
 
     Skips unreadable folders.
     """
-    folders[folder] = identity(folder)
+    folders[folder] = stamp_if_readable(folder)
     try:
         with os.scandir(folder) as entries:
             inside = [(entry.path, _is(entry, folder=depth > 1)) for entry in entries]
@@ -135,14 +134,5 @@ def _is(entry: os.DirEntry[str], *, folder: bool) -> bool:
         return False
 
 
-def _is_unchanged(folders: dict[str, _Identity]) -> bool:
-    return all(identity(path) == seen for path, seen in folders.items())
-
-
-def identity(path: str | Path) -> _Identity:
-    """Return a value that changes when the file is replaced or written; None if it is missing."""
-    try:
-        seen = os.stat(path)  # noqa: PTH116 - Path.stat is slower, and this is called often
-    except OSError:
-        return None
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns
+def _is_unchanged(folders: dict[str, Stamp | None]) -> bool:
+    return all(stamp_if_readable(path) == seen for path, seen in folders.items())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 
+from specd.go_template.printing import print_values
 from specd.store.stored_model import StoredModel
 
 DEFAULT_TEMPLATE = "{{ .Prompt }}"
@@ -74,16 +74,6 @@ def _go_literal(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case int() | float():
-            return _go_number(value)
+            return print_values([float(value)])
         case _:
             return json.dumps(value, ensure_ascii=False)
-
-
-def _go_number(value: float) -> str:
-    """Format like Go's %v of a float64: shortest digits, exponent from 1e+06 and below 1e-04."""
-    digits = Decimal(repr(float(value))).normalize()
-    exponent = digits.adjusted()
-    if value and not -4 <= exponent < 6:
-        mantissa, _, power = f"{digits:e}".partition("e")
-        return f"{mantissa}e{power[0]}{power[1:]:0>2}"
-    return f"{digits:f}"

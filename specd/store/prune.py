@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from specd.errors import StoreError
-from specd.store.atomic_files import remove_if_unlocked
-from specd.store.references import manifest_files, referenced_digests
+from specd.store.manifest import manifest_files, referenced_digests
+from specd.store.safe_files import remove_if_unlocked
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def prune(blobs: Path, manifests: Path, folders: Iterable[Path]) -> None:
         with contextlib.suppress(OSError):  # a file, or not empty
             folder.rmdir()
     if n_removed:
-        log.info("removed %d files from %s that no model uses", n_removed, blobs)
+        log.info("removed %d unused files from %s", n_removed, blobs)
 
 
 def _installed_at() -> float:

@@ -8,79 +8,126 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from specd.store import safe_open
-from specd.store.atomic_files import atomic_write
+from specd.store import safe_files
+from specd.store.file_identity import Stamp, stamp_of
+from specd.store.safe_files import atomic_write
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 K = TypeVar("K")
-Stamp = tuple[int, int, int]
 
 
-class StateFile:
-    """A state file.
+class StateFile(Generic[T]):
+    """A state file whose contents are read again only if it has changed.
 
+    path: None means that there is no file; then nothing is read or written.
     max_bytes: far above its normal size; a larger file counts as damaged.
+    what: the contents, for the log, such as "the history of pairs".
+    decode: returns the contents; raises ValueError if they are damaged.
+    empty: the contents of a missing or damaged file.
     """
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        max_bytes: int,
+        what: str,
+        decode: Callable[[bytes], T],
+        empty: T,
+    ) -> None:
         self.path = path
         self._max_bytes = max_bytes
-        self._complained = False
+        self._what = what
+        self._decode = decode
+        self._empty = empty
+        #: The contents when the file was last read or written, and its stamp then.
+        self._last: tuple[Stamp | None, T] = None, empty
+        self._has_warned = False
 
-    def stamp(self) -> Stamp | None:
+    def read(self) -> T:
+        """Return the contents.  Raises OSError.  A damaged file is renamed."""
+        known_stamp, known = self._last
+        if self.path is not None and (stamp := self._stamp(self.path)) != known_stamp:
+            known = self._read(self.path)
+            self._last = stamp, known
+        return known
+
+    def read_or_log(self) -> T:
+        """Return the contents; the last known ones, with a warning, if it cannot be read."""
+        try:
+            return self.read()
+        except OSError as error:
+            self._warn_once("cannot read %s from %s: %s", error)
+            return self._last[1]
+
+    def _stamp(self, path: Path) -> Stamp | None:
         """Return a value that changes with the contents; None without a file.  Raises OSError."""
         try:
-            seen = self.path.stat()
+            return stamp_of(path)
         except FileNotFoundError:
             return None
-        return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
-    def read(self, decode: Callable[[bytes], T]) -> T | None:
-        """Return the decoded contents; None if the file is missing or damaged.  Raises OSError.
-
-        decode: raises ValueError if the contents are damaged; the file is then renamed.
-        """
+    def _read(self, path: Path) -> T:
         try:
-            return decode(safe_open.read(self.path, self._max_bytes))
+            return self._decode(safe_files.read(path, self._max_bytes))
         except FileNotFoundError:
-            return None
-        except (ValueError, safe_open.UnusableFile) as error:
-            self._set_aside(error)
-            return None
+            return self._empty
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            self._rename_damaged(path, str(error))
+        except safe_files.UnusableFile as error:
+            self._rename_damaged(path, str(error.strerror))
+        return self._empty
 
-    def _set_aside(self, damage: ValueError | safe_open.UnusableFile) -> None:
-        reason = damage.strerror if isinstance(damage, safe_open.UnusableFile) else damage
-        aside = self.path.with_name(f"{self.path.name}.damaged")
+    def _rename_damaged(self, path: Path, reason: str) -> None:
+        renamed = path.with_name(f"{path.name}.damaged")
         try:
-            self.path.replace(aside)
+            path.replace(renamed)
         except FileNotFoundError:  # another specd was faster
             return
         except OSError as error:
-            log.warning("%s is damaged (%s) and cannot be renamed: %s", self.path, reason, error)
+            log.warning("%s is damaged (%s) and cannot be renamed: %s", path, reason, error)
             return
-        log.warning("%s is damaged and was renamed to %s: %s", self.path, aside.name, reason)
+        log.warning("%s is damaged and was renamed to %s: %s", path, renamed.name, reason)
 
-    def write(self, data: bytes) -> None:
-        """Replace the file atomically.  Raises OSError."""
+    def write(self, contents: object) -> None:
+        """Replace the file atomically by the contents as JSON.  Raises OSError."""
+        if self.path is None:
+            return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with atomic_write(self.path) as part:
-            part.write_bytes(data)
-        self._complained = False
+            part.write_bytes(msgspec.json.encode(contents))
+        self._has_warned = False
 
-    def warn_once(self, words: str, error: Exception) -> None:
-        """Warn that the file cannot be used, once until it was written again.
+    def replace_or_log(self, known: T, contents: object) -> None:
+        """Write, and log if that fails; `known` is what `read` returns until the file changes."""
+        self._last = self._last[0], known
+        try:
+            self.write(contents)
+            if self.path is not None:
+                self._last = self._stamp(self.path), known
+        except OSError as error:
+            self.log_write_error(error)
 
-        words: a log format such as "cannot write %s: %s", for the path and the error.
-        """
-        level = logging.DEBUG if self._complained else logging.WARNING
-        log.log(level, words, self.path, error)
-        self._complained = True
+    def log_write_error(self, error: OSError) -> None:
+        """Log that the file cannot be written."""
+        self._warn_once("cannot write %s to %s: %s", error)
+
+    def _warn_once(self, words: str, error: Exception) -> None:
+        """Warn that the file cannot be used, once until it was written again."""
+        level = logging.DEBUG if self._has_warned else logging.WARNING
+        log.log(level, words, self._what, self.path, error)
+        self._has_warned = True
+
+
+def check_version(version: object, expected: object) -> None:
+    """Raise ValueError if a file has another version."""
+    if version != expected:
+        raise ValueError(f"its version is {version}, not {expected}")
 
 
 def valid_rows(rows: Iterable[tuple[K, msgspec.Raw]], kind: type[T]) -> Iterator[tuple[K, T]]:

@@ -1,14 +1,17 @@
-"""Choice between a model's two chat templates, and the capabilities of each.
+"""Choice between a model's two chat templates, and the model's capabilities (as Ollama names them).
 
-The Go template is a layer of the manifest; the Jinja template is in the GGUF.
+The Go template is a layer of the manifest; the Jinja template is in the GGUF.  Capabilities follow
+the template that specd uses.  Ollama's built-in parsers do not count, because specd serves those
+models with their own Jinja template; `harmony` is the exception.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from specd.core import GPT_OSS, Templating, thinking_tags
+from specd.core import GPT_OSS, HARMONY, Templating, thinking_tags
 from specd.go_template import analysis
+from specd.store.gguf_metadata import GgufMetadata
 from specd.store.manifest import Config
 from specd.store.modelfile import DEFAULT_TEMPLATE
 
@@ -52,29 +55,51 @@ def choose_templating(
     return Templating.GO if prefer_go else Templating.JINJA
 
 
+def capabilities(
+    facts: GgufMetadata,
+    config: Config,
+    *,
+    go_template: str | None,
+    chosen: Templating,
+    has_projector: bool,
+    has_sound: bool = False,
+) -> tuple[str, ...]:
+    """Return the capabilities in Ollama's words and order, each once.
+
+    has_sound: the projector encodes sounds.
+    """
+    found = ["embedding" if facts.has_pooling else "completion"]
+    if facts.has_vision or has_projector:
+        found.append("vision")
+    if facts.has_audio or has_sound:
+        found.append("audio")
+    go = analysis.capabilities(go_template or "")
+    if chosen is Templating.GO:
+        found += go
+    else:
+        found += jinja_capabilities(facts.chat_template or "")
+    # Infill uses the Go template or the GGUF's tokens, whichever template serves the chat.
+    if "insert" in go or facts.infill:
+        found.append("insert")
+    if config.parser == HARMONY or GPT_OSS & {config.model_family, facts.architecture}:
+        found.append("thinking")
+    return tuple(dict.fromkeys([*found, *(config.capabilities or ())]))
+
+
 def jinja_capabilities(text: str) -> tuple[str, ...]:
     """Return which of "tools" and "thinking" the template supports."""
-    found = [("tools", _has_tools(text)), ("thinking", _has_thinking(text))]
+    found = [("tools", "tools" in text or "tool_call" in text), ("thinking", _has_thinking(text))]
     return tuple(name for name, has in found if has)
-
-
-def go_capabilities(text: str) -> tuple[str, ...]:
-    """Return which of "tools", "insert" and "thinking" the template supports."""
-    return analysis.capabilities(text)
 
 
 def _is_jinja_better(jinja: str, go_template: str) -> bool:
     """Return whether the Jinja template supports more than the Go template."""
-    here, there = jinja_capabilities(jinja), go_capabilities(go_template)
-    if len(here) > len(there):
+    jinja_names, go_names = jinja_capabilities(jinja), analysis.capabilities(go_template)
+    if len(jinja_names) > len(go_names):
         return not analysis.has_tool_round_trip(go_template) or _has_tool_round_trip(jinja)
-    if set(here) != set(there) or "tools" not in here:
+    if set(jinja_names) != set(go_names) or "tools" not in jinja_names:
         return False
     return _has_tool_round_trip(jinja) and not analysis.has_tool_round_trip(go_template)
-
-
-def _has_tools(jinja: str) -> bool:
-    return "tools" in jinja or "tool_call" in jinja
 
 
 def _has_tool_round_trip(jinja: str) -> bool:

@@ -14,28 +14,29 @@ import hashlib
 import logging
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import TypeVar
 
 from specd.errors import InvalidName, ModelNotFound, StoreError
-from specd.store import atomic_files, blobs, safe_open
+from specd.store import blobs, safe_files
+from specd.store.file_identity import stamp_if_readable
 from specd.store.file_threads import FileThreads
-from specd.store.manifest import parse_manifest
+from specd.store.manifest import (
+    digests_in_file,
+    digests_of,
+    manifest_files,
+    parse_manifest,
+    referenced_digests,
+)
 from specd.store.name import Name
 from specd.store.prune import prune
-from specd.store.references import digests_in_file, digests_of, manifest_files, referenced_digests
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
-
-_CHUNK: Final = 1 << 20
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
 
 
 class StoreWriter:
@@ -53,7 +54,7 @@ class StoreWriter:
         root: Path,
         *,
         noprune: bool = False,
-        lock_timeout_s: float = atomic_files.LOCK_TIMEOUT_S,
+        lock_timeout_s: float = safe_files.LOCK_TIMEOUT_S,
     ) -> None:
         self.root = root
         self.threads = FileThreads("store")
@@ -70,11 +71,11 @@ class StoreWriter:
         """Return why the store cannot be written, as far as can be checked; "" if it can."""
         for folder in (self._blobs, self._manifests):
             # Unlike `Path.exists`, os.path.exists is False below an unreadable folder.
-            there = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110
-            if not there.is_dir():
-                return f"{there} is not a directory"
-            if not os.access(there, os.W_OK | os.X_OK):
-                return f"{there} cannot be written"
+            existing = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110
+            if not existing.is_dir():
+                return f"{existing} is not a directory"
+            if not os.access(existing, os.W_OK | os.X_OK):
+                return f"{existing} cannot be written"
         return ""
 
     # ------------------------------------------------------------------ blobs
@@ -87,8 +88,10 @@ class StoreWriter:
         path = self.blob_path(digest)
         return path.with_name(f"{path.name}-partial")
 
-    def has_blob(self, digest: str) -> bool:
-        return self.blob_path(digest).is_file()
+    def has_blob(self, digest: str, n_bytes: int | None = None) -> bool:
+        """Return whether the blob exists.  n_bytes: a blob of another size is damaged."""
+        path = self.blob_path(digest)
+        return path.is_file() and (n_bytes is None or path.stat().st_size == n_bytes)
 
     @contextlib.contextmanager
     def staged(self) -> Iterator[Path]:
@@ -107,16 +110,16 @@ class StoreWriter:
         An existing blob is compared, and replaced if it is damaged.
         """
         target = self.blob_path(digest)
-        with atomic_files.to_store_errors(f"write the blob {digest}"):
-            before = _file_identity(target)
+        with safe_files.to_store_errors(f"write the blob {digest}"):
+            before = stamp_if_readable(target)
             if before is None or not _is_same(path, target):
                 path.chmod(0o644)
-                atomic_files.sync(path)
-                with atomic_files.exclusive_lock(self._blobs, self._lock_timeout_s):
+                safe_files.sync(path)
+                with safe_files.exclusive_lock(self._blobs, self._lock_timeout_s):
                     # Otherwise another writer was faster, and its file may be in use.
-                    if _file_identity(target) in {before, None}:
+                    if stamp_if_readable(target) in {before, None}:
                         path.replace(target)
-                        atomic_files.sync(target.parent)
+                        safe_files.sync(target.parent)
             path.unlink(missing_ok=True)
 
     def put(self, data: bytes) -> tuple[str, bool]:
@@ -125,7 +128,7 @@ class StoreWriter:
         if self._is_whole(digest, data):
             return digest, False
         with self.staged() as path:
-            with atomic_files.to_store_errors(f"write the blob {digest}"):
+            with safe_files.to_store_errors(f"write the blob {digest}"):
                 path.write_bytes(data)
             self.keep(path, digest)
         return digest, True
@@ -134,7 +137,7 @@ class StoreWriter:
         """Return whether the blob holds `data`; a power cut may have left an empty file."""
         path = self.blob_path(digest)
         try:
-            return path.is_file() and safe_open.read(path, len(data)) == data
+            return path.is_file() and safe_files.read(path, len(data)) == data
         except OSError:
             return False
 
@@ -173,7 +176,7 @@ class StoreWriter:
                 ) from error
 
     def publish(
-        self, name: Name, manifest: bytes, *, prune: bool = True, blob_lock: Closable | None = None
+        self, name: Name, manifest: bytes, *, prune: bool = True, blob_lock: BlobLock | None = None
     ) -> bool:
         """Write the manifest `name` with exactly these bytes; return whether blobs were removed.
 
@@ -196,7 +199,7 @@ class StoreWriter:
         self.check_name(destination)
         with self._exclusive():
             path, target = self.manifest_path(source), self.manifest_path(destination)
-            if not safe_open.is_file(path):
+            if not safe_files.is_file(path):
                 raise ModelNotFound(source.short)
             if path != target:
                 self._replace(target, blobs.read_bytes(path), prune=True)
@@ -208,12 +211,12 @@ class StoreWriter:
         """
         with self._exclusive():
             path = self.manifest_path(name)
-            if not safe_open.is_file(path):
+            if not safe_files.is_file(path):
                 raise ModelNotFound(name.short)
             old = digests_in_file(path)
-            with atomic_files.to_store_errors(f"delete {name.short}"):
+            with safe_files.to_store_errors(f"delete {name.short}"):
                 path.unlink()
-                atomic_files.sync(path.parent)
+                safe_files.sync(path.parent)
             self._remove_empty(path.parent)
             self._remove_unused(old)
 
@@ -239,27 +242,27 @@ class StoreWriter:
     def _exclusive(self) -> Iterator[None]:
         """Lock the store: no other specd changes manifests or removes their blobs meanwhile."""
         self.prepare()
-        with atomic_files.to_store_errors(f"lock {self._manifests}"):
+        with safe_files.to_store_errors(f"lock {self._manifests}"):
             lock = contextlib.ExitStack()
-            lock.enter_context(atomic_files.exclusive_lock(self._manifests, self._lock_timeout_s))
+            lock.enter_context(safe_files.exclusive_lock(self._manifests, self._lock_timeout_s))
         with lock:
             yield
 
     def prepare(self) -> None:
         """Make the store's folders if they are missing."""
-        with atomic_files.to_store_errors(f"write to {self.root}"):
-            atomic_files.make_folders(self._blobs)
-            atomic_files.make_folders(self._manifests)
+        with safe_files.to_store_errors(f"write to {self.root}"):
+            safe_files.make_folders(self._blobs)
+            safe_files.make_folders(self._manifests)
 
     def _replace(self, path: Path, manifest: bytes, *, prune: bool) -> bool:
         old = digests_in_file(path)
-        with atomic_files.to_store_errors(f"write {path}"):
-            atomic_files.make_folders(path.parent)
+        with safe_files.to_store_errors(f"write {path}"):
+            safe_files.make_folders(path.parent)
             staged = self._temporary_folder() / f".specd-{secrets.token_hex(8)}"
             try:
                 staged.write_bytes(manifest)
                 staged.chmod(0o644)
-                atomic_files.move(staged, path)
+                safe_files.move(staged, path)
             finally:
                 staged.unlink(missing_ok=True)
                 self._remove_empty(path.parent)
@@ -294,14 +297,43 @@ class StoreWriter:
             return
         for digest in sorted(digests - used):
             try:
-                atomic_files.remove_if_unlocked(self.blob_path(digest))
+                safe_files.remove_if_unlocked(self.blob_path(digest))
             except (OSError, StoreError) as error:
                 log.warning("cannot remove the blob %s: %s", digest, error)
 
 
+class BlobLock:
+    """A set of locked blobs, which no specd removes until `close`.
+
+    The methods block and may be called from several threads.
+    """
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._stack: contextlib.ExitStack | None = contextlib.ExitStack()
+
+    def add(self, digests: Iterable[str]) -> None:
+        """Lock more blobs; do nothing after `close`.  Raises StoreError if a blob is gone."""
+        with self._lock:
+            if self._stack is None:
+                return
+            for digest in set(digests):
+                with safe_files.to_store_errors(f"use the blob {digest}"):
+                    self._stack.enter_context(
+                        safe_files.shared_lock(self._writer.blob_path(digest))
+                    )
+
+    def close(self) -> None:
+        with self._lock:
+            if self._stack is not None:
+                self._stack.close()
+                self._stack = None
+
+
 def digest_of_file(path: Path) -> str:
     """Return the digest of a whole file."""
-    with atomic_files.to_store_errors(f"read {path}"), path.open("rb") as file:
+    with safe_files.to_store_errors(f"read {path}"), path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
@@ -310,14 +342,6 @@ def _is_same(path: Path, blob: Path) -> bool:
         return filecmp.cmp(path, blob, shallow=False)
     except FileNotFoundError:  # removed meanwhile
         return False
-
-
-def _file_identity(blob: Path) -> tuple[int, int, int] | None:
-    """Return a value that changes when the file is replaced; None if it is missing."""
-    if not blob.is_file():
-        return None
-    seen = blob.stat()
-    return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 def _entry_on_disk(folder: Path, part: str) -> str:

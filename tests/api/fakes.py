@@ -50,9 +50,9 @@ Script = Sequence[core.Delta | core.Done | Exception | asyncio.Event]
 HELLO: Script = (core.Delta(content="Hel"), core.Delta(content="lo"), DONE)
 
 
-def model_ref(name: str, *capabilities: str) -> core.ModelRef:
+def model_ref(name: str, *capabilities: str) -> core.LocalModel:
     parsed = names.parse(name)
-    return core.ModelRef(
+    return core.LocalModel(
         name=parsed.short,
         full_name=parsed.full,
         digest="a" * 64,
@@ -163,13 +163,11 @@ class FakeGeneration:
         ]
         return core.Embeddings(entries=tuple(entries), load_ns=30)
 
-    async def load(
-        self, model: str, options: Mapping[str, object], keep_alive_s: float | None, /
-    ) -> None:
-        self.loads.append((model, options, keep_alive_s))
+    async def load(self, request: core.LoadRequest, /) -> None:
+        self.loads.append((request.model.name, request.options, request.keep_alive_s))
 
-    async def unload(self, model: str, /) -> None:
-        self.unloads.append(model)
+    async def unload(self, model: core.ModelRef, /) -> None:
+        self.unloads.append(model.name)
 
     async def count_tokens(self, request: core.GenerateRequest, /) -> int:
         self.requests.append(request)

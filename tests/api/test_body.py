@@ -1,4 +1,4 @@
-"""Bodies that come compressed."""
+"""Compressed bodies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specd.api.decompress import MAX_DECOMPRESSED_BYTES
+from specd.api.body import MAX_DECOMPRESSED_BYTES
 from tests.api.fakes import client
 
 _MODULE = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
@@ -34,7 +34,7 @@ async def test_a_compressed_body_is_read(encoding: str, packed: Callable[[bytes]
         assert reply.status == 200, await reply.text()
 
 
-async def test_what_does_not_unfold_is_an_unexpected_end() -> None:
+async def test_a_corrupt_compressed_body_is_an_unexpected_end() -> None:
     async with (
         client() as http,
         http.post(
@@ -48,7 +48,7 @@ async def test_what_does_not_unfold_is_an_unexpected_end() -> None:
 
 
 @pytest.mark.parametrize("encoding,packed", [("zstd", zstd.compress), ("gzip", gzip.compress)])
-async def test_what_is_cut_short_is_an_unexpected_end(
+async def test_an_incomplete_compressed_body_is_an_unexpected_end(
     encoding: str, packed: Callable[[bytes], bytes]
 ) -> None:
     """Though what came of it is a whole value already."""
@@ -66,7 +66,7 @@ async def test_what_is_cut_short_is_an_unexpected_end(
 
 
 @pytest.mark.contract("openai.zstd")
-async def test_what_unfolds_too_far_is_refused() -> None:
+async def test_a_body_that_is_too_large_after_decompression_is_refused() -> None:
     bomb = zstd.compress(b" " * (MAX_DECOMPRESSED_BYTES + 1))
     async with (
         client() as http,

@@ -62,7 +62,7 @@ async def test_a_body_longer_than_all_the_room_is_refused_and_a_short_one_is_not
         assert budget.free_bytes == MIB
 
 
-async def test_what_is_folded_takes_the_room_of_what_it_becomes() -> None:
+async def test_a_compressed_body_counts_with_its_decompressed_size() -> None:
     budget = MemoryBudget(3 * MIB)
     folded = gzip.compress(asking(2 * MIB))
     async with client(budget=budget) as http:
@@ -112,7 +112,7 @@ async def test_a_body_has_its_room_until_its_answer_has_ended(leaves: bool) -> N
 
 
 @pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions", "/v1/messages"])
-async def test_every_dialect_says_that_there_is_no_room(path: str) -> None:
+async def test_every_dialect_answers_when_the_budget_is_used_up(path: str) -> None:
     async with (
         client(budget=MemoryBudget(0)) as http,
         http.post(path, data=io.BytesIO(asking(MIB))) as reply,

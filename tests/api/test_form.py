@@ -59,7 +59,7 @@ async def test_a_field_called_charset_is_a_field_as_any_other(value: bytes) -> N
     assert await heard(part("_charset_", value) + MODEL + FILE + END) == [SOUND]
 
 
-async def test_a_file_comes_as_it_was_sent() -> None:
+async def test_a_file_has_the_bytes_that_were_sent() -> None:
     content = SOUND + b"\r\n--a\r\n\r\n-b\r--b\n--b--\r\n"  # much like a boundary
     body = b"preamble\r\n" + MODEL + part("file", content, "a.mp3") + END + b"epilogue"
     assert await heard(body) == [content]
@@ -69,7 +69,7 @@ async def test_of_several_parts_with_a_name_the_first_counts() -> None:
     assert await heard(MODEL + part("model", b"absent") + FILE + part("file", b"ID3", "b") + END)
 
 
-async def test_what_is_not_asked_for_is_dropped() -> None:
+async def test_unknown_parts_are_dropped() -> None:
     other = part("other", b"x" * MIB, "x") + part("file", b"a field of that name")
     budget = MemoryBudget(MIB // 2)
     async with client(FakeGeneration(), budget=budget) as http:
@@ -105,7 +105,7 @@ async def test_a_field_may_stand_in_the_url() -> None:
         (MODEL * (MAX_PARTS + 1) + END, FORM_DATA, "more than 1000 parts"),
     ],
 )
-async def test_what_is_no_form_is_told_in_a_sentence(
+async def test_an_invalid_form_has_an_error_text(
     body: bytes, content_type: str, reason: str
 ) -> None:
     async with client() as http:
@@ -130,7 +130,7 @@ async def test_a_form_that_is_too_long_is_refused_when_that_is_seen() -> None:
         assert await post(http, body) == (413, "request body too large")
 
 
-async def test_a_form_of_unknown_length_is_refused_where_it_becomes_too_long() -> None:
+async def test_a_form_of_unknown_length_is_refused_once_it_is_too_long() -> None:
     n_sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -164,9 +164,7 @@ async def test_a_sound_has_its_share_of_the_room_until_it_is_answered() -> None:
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(cuts=st.lists(st.integers(0, 2000), max_size=6), content=st.binary(max_size=300))
-async def test_it_does_not_matter_in_which_pieces_a_form_comes(
-    cuts: list[int], content: bytes
-) -> None:
+async def test_a_form_may_arrive_in_any_pieces(cuts: list[int], content: bytes) -> None:
     body = MODEL + part("file", b"ID3" + content, "a.mp3") + END
     places = [0, *sorted(cut % len(body) for cut in cuts), len(body)]
 

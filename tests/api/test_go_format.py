@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.api.go_format import dump_json, expiry_time, go_quote, local_time, omit_empty, utc_time
+from specd.api.go_format import expiry_time, go_quote, local_time, omit_empty, utc_time
+from specd.go_json_encoder import dump_json
 
 
 @pytest.mark.contract("body.escapes")

@@ -32,7 +32,7 @@ async def test_health_is_llama_server_s(path: str) -> None:
             assert (reply.status, await reply.read()) == (200, b"")
 
 
-async def test_ready_says_why_not() -> None:
+async def test_ready_has_the_reason_for_not_ready() -> None:
     reasons = ["starting", "", "stopping"]
     monitoring = Monitoring(not_ready_reason=lambda: reasons.pop(0))
     said = []
@@ -57,7 +57,7 @@ async def test_ready_says_why_not() -> None:
         (PROMETHEUS_3, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
     ],
 )
-async def test_metrics_in_the_format_that_is_asked_for(accept: str, content_type: str) -> None:
+async def test_metrics_have_the_requested_format(accept: str, content_type: str) -> None:
     async def state() -> metrics.State:
         return metrics.State(waiting=("m:latest",))
 

@@ -40,7 +40,7 @@ def sending(headers: Mapping[str, str]) -> web.Request:
         {"x-api-key": KEY, **bearer("none")},
     ],
 )
-async def test_who_has_a_key_is_answered(sent: Mapping[str, str]) -> None:
+async def test_a_request_with_a_key_is_answered(sent: Mapping[str, str]) -> None:
     async with (
         client(keys=Keys((KEY, OTHER))) as http,
         http.post("/api/generate", json=PLAIN, headers=sent) as reply,
@@ -70,7 +70,7 @@ async def test_who_has_a_key_is_answered(sent: Mapping[str, str]) -> None:
         bearer("ключ\udcff"),
     ],
 )
-async def test_who_has_none_is_refused(sent: Mapping[str, str]) -> None:
+async def test_a_request_without_a_key_is_refused(sent: Mapping[str, str]) -> None:
     async with client(keys=Keys((KEY, OTHER))) as http:
         for method, path in (
             ("POST", "/api/generate"),
@@ -89,7 +89,7 @@ async def test_who_has_none_is_refused(sent: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("target", ["*", "//", "http://localhost"])
 @pytest.mark.parametrize("sent, status", [("", b"401"), (f"X-Api-Key: {KEY}\r\n", b"404")])
-async def test_a_target_that_is_no_path_is_refused_in_ollama_s_words(
+async def test_a_target_that_is_not_a_path_is_refused_with_ollama_s_error(
     target: str, sent: str, status: bytes
 ) -> None:
     raw = f"OPTIONS {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{sent}\r\n"
@@ -131,7 +131,7 @@ async def test_the_refusal_has_the_form_of_its_dialect(path: str, error: object)
 
 
 @pytest.mark.parametrize("method, path", [("GET", "/"), ("HEAD", "/")])
-async def test_that_specd_is_here_is_no_secret(method: str, path: str) -> None:
+async def test_public_paths_need_no_key(method: str, path: str) -> None:
     async with client(keys=Keys((KEY,))) as http, http.request(method, path) as reply:
         assert reply.status == 200
 
@@ -178,7 +178,7 @@ async def test_keys_are_replaced_while_the_daemon_runs() -> None:
         assert (await status(KEY), await status("none")) == (200, 200)
 
 
-def test_a_client_is_named_by_what_gives_its_key_away_to_nobody() -> None:
+def test_the_identifier_of_a_client_does_not_reveal_its_key() -> None:
     keys, others = Keys((KEY, OTHER)), Keys((KEY,))
     first = keys.client(sending(bearer(KEY)))
     assert first == keys.client(sending({"x-api-key": KEY}))

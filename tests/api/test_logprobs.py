@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from specd.api.logprobs import logprob_entries
+from specd.api.answer_objects import logprob_entries
 from specd.core import TokenLogprob, TopLogprob
 
 
 @pytest.mark.contract("logprobs.shape")
-def test_entries_leave_out_what_is_empty() -> None:
+def test_entries_leave_out_empty_fields() -> None:
     top = TopLogprob(token="b", bytes=(98,), logprob=-2.0)
     assert logprob_entries(
         [

@@ -63,7 +63,7 @@ async def show(http: Http, *, verbose: bool) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.parametrize("verbose", [False, True])
 @pytest.mark.usefixtures("long_license")
-async def test_who_reads_nothing_holds_memory_until_the_connection_ends(verbose: bool) -> None:
+async def test_an_unread_answer_holds_memory_until_the_connection_ends(verbose: bool) -> None:
     answer_budget = Watched()
     async with client(answer_budget=answer_budget) as http:
         asked = b'{"model":"plain","verbose":%s}' % str(verbose).lower().encode()
@@ -85,7 +85,7 @@ async def test_who_reads_nothing_holds_memory_until_the_connection_ends(verbose:
 
 
 @pytest.mark.usefixtures("long_license")
-async def test_a_long_answer_is_what_a_short_one_is() -> None:
+async def test_a_long_answer_has_the_same_form_as_a_short_one() -> None:
     async with client() as http, http.post("/api/show", json={"model": "plain"}) as reply:
         assert reply.status == 200
         assert reply.headers["Content-Type"] == "application/json; charset=utf-8"

@@ -1,4 +1,4 @@
-"""What is long is worked on in a thread, so that others are answered meanwhile."""
+"""Long bodies are converted in a thread, so that other requests are answered meanwhile."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from specd.api import base64_data
+from specd.api.anthropic import convert as anthropic_convert
 from specd.api.anthropic import routes as anthropic
 from specd.api.body import MAX_INLINE_BYTES
 from specd.api.ollama import embed_routes
 from specd.api.ollama import routes as ollama
-from specd.api.openai import chat, embeddings
+from specd.api.ollama import schema as ollama_schema
+from specd.api.openai import chat, embeddings, shared_fields
 from specd.api.openai.responses import route as responses
 from specd.api.openai.responses import writer as responses_writer
 from tests.api.fakes import FakeGeneration, client
@@ -55,26 +56,26 @@ def embedded(data: str) -> dict[str, object]:
 
 
 CONVERSIONS: list[tuple[str, Body, Any, str]] = [
-    ("/v1/chat/completions", openai_chat, base64_data, "decode"),
+    ("/v1/chat/completions", openai_chat, shared_fields, "decode_base64"),
     ("/v1/chat/completions", openai_chat, chat, "chat_request"),
-    ("/v1/messages", anthropic_messages, base64_data, "decode"),
+    ("/v1/messages", anthropic_messages, anthropic_convert, "decode_base64"),
     ("/v1/messages", anthropic_messages, anthropic, "estimated_tokens"),
-    ("/v1/messages/count_tokens", anthropic_messages, base64_data, "decode"),
-    ("/v1/responses", openai_responses, base64_data, "decode"),
+    ("/v1/messages/count_tokens", anthropic_messages, anthropic_convert, "decode_base64"),
+    ("/v1/responses", openai_responses, shared_fields, "decode_base64"),
     ("/v1/responses", openai_responses, responses, "to_prompt"),
     ("/v1/responses", openai_responses, responses, "to_request"),
     ("/v1/responses", openai_responses, responses_writer, "usage"),
     ("/v1/responses", no_input, responses_writer, "usage"),
     ("/v1/embeddings", embedded, embeddings, "parse_texts"),
     ("/api/embed", embedded, embed_routes, "parse_texts"),
-    ("/api/chat", ollama_chat, base64_data, "decode"),
+    ("/api/chat", ollama_chat, ollama_schema, "decode_base64"),
     ("/api/chat", ollama_chat, ollama, "chat_request"),
     ("/api/generate", ollama_generate, ollama, "generate_request"),
 ]
 
 
 class Watched:
-    """Whether a function was called on the event loop, each time."""
+    """Records for each call of a function whether it ran on the event loop."""
 
     def __init__(self, patch: pytest.MonkeyPatch, room: Any, name: str) -> None:
         self.on_loop: list[bool] = []

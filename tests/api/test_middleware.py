@@ -42,7 +42,7 @@ async def test_only_known_origins_may_call(origin: str, status: int) -> None:
 
 
 @pytest.mark.contract("edge.same-origin")
-async def test_the_same_origin_is_no_stranger() -> None:
+async def test_the_same_origin_is_allowed() -> None:
     async with client() as http:
         origin = str(http.make_url("/")).rstrip("/")
         async with http.get("/", headers={"Origin": origin}) as reply:
@@ -51,7 +51,7 @@ async def test_the_same_origin_is_no_stranger() -> None:
 
 
 @pytest.mark.contract("routes.specd-version", "edge.vary")
-async def test_streams_carry_the_headers_too() -> None:
+async def test_streams_have_the_headers_too() -> None:
     body = {"model": "plain", "prompt": "x"}
     headers = {"Origin": "http://localhost"}
     async with client() as http, http.post("/api/generate", json=body, headers=headers) as reply:
@@ -180,7 +180,7 @@ def test_loopback_is_known(host: str, loopback: bool) -> None:
         ("OPTIONS", "/api/tags", 405, "405 method not allowed"),
     ],
 )
-async def test_what_is_not_routed_answers_as_gin_does(
+async def test_unknown_routes_are_answered_as_by_gin(
     method: str, path: str, status: int, text: str
 ) -> None:
     async with client(settings=OPEN) as http, http.request(method, path) as reply:

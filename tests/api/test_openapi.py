@@ -1,4 +1,4 @@
-"""docs/api/openapi.yaml is what the code does: its routes, the fields it reads, what it answers."""
+"""docs/api/openapi.yaml matches the code: routes, fields of bodies, answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from specd import core, errors
 from specd.api import body as bodies
 from specd.api.app import build_app
 from specd.api.interfaces import StoreServices
-from specd.api.openai.responses import items
+from specd.api.openai.responses import body as items
 from specd.core import Progress
 from specd.create import CreateRequest
 from specd.options import Options
@@ -197,10 +197,10 @@ def test_every_item_of_a_responses_input_is_described() -> None:
         entry["properties"]["type"].get("const", "message"): set(entry["properties"]) - {"type"}
         for entry in named(SPEC, "InputItem")["anyOf"]
     }
-    read = {kind: set(fields_of(reader) or ()) for kind, reader in items._READERS.items()}
+    read = {kind: set(fields_of(reader) or ()) for kind, reader in items.ITEM_READERS.items()}
     assert described == read
     part = properties(named(SPEC, "InputPart"))
-    assert set(part) == set(items._PART)
+    assert set(part) == set(items.CONTENT_PART)
 
 
 # --------------------------------------------------------------------------- answers
@@ -388,7 +388,7 @@ def check(method: str, path: str, status: int, kind: str, text: str) -> None:
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 @pytest.mark.parametrize("method, path", OPERATIONS)
-def test_whatever_is_sent_the_answer_is_as_described(
+def test_every_answer_matches_its_description(
     url: str, method: str, path: str, mode: GenerationMode
 ) -> None:
     operation = operations()[method, path]

@@ -1,4 +1,4 @@
-"""Of each request: an id in its answer, one line in the log, one count, however it ends."""
+"""Each request has an id in its answer, one log line and one count, however it ends."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specd import core, errors, metrics
 from specd.api.interfaces import Monitoring
 from specd.api.keys import Keys
 from tests.api.fakes import DONE, HELLO, FakeGeneration, FakeRegistry, FakeSettings, client
+from tests.waiting import wait_until
 
 ASK = {"model": "plain", "prompt": "secret words"}
 CHAT = {"model": "plain", "messages": [{"role": "user", "content": "secret words"}]}
@@ -36,14 +37,9 @@ async def line(log: pytest.LogCaptureFixture) -> dict[str, Any]:
 
 
 async def until(log: pytest.LogCaptureFixture, n: int) -> list[dict[str, Any]]:
-    """So many are there: a client may have its answer before its line."""
-    while len(lines(log)) < n:
-        await a_moment()
+    """Return the lines once there are `n`: a client may have its answer before its line."""
+    await wait_until(lambda: len(lines(log)) >= n, every_s=0.001)
     return lines(log)
-
-
-async def a_moment() -> None:
-    await asyncio.sleep(0.001)
 
 
 class Recording(FakeGeneration):
@@ -113,7 +109,7 @@ async def test_anthropic_s_errors_name_the_request_and_ollama_s_stay_as_they_are
             assert await reply.json() == {"error": "model 'none:latest' not found"}
 
 
-async def test_what_is_logged_for_a_request_names_it(log: pytest.LogCaptureFixture) -> None:
+async def test_log_records_of_a_request_have_its_id(log: pytest.LogCaptureFixture) -> None:
     seen: list[str] = []
 
     class Asking(FakeGeneration):
@@ -192,7 +188,7 @@ async def test_a_refusal_is_one_line_with_its_kind(
 
 
 @pytest.mark.parametrize("path,status", [("/api/embed", 501), ("/api/embeddings", 500)])
-async def test_a_model_without_vectors_is_no_fault_of_ours(
+async def test_an_embedding_of_a_chat_model_is_not_a_server_error(
     path: str, status: int, log: pytest.LogCaptureFixture
 ) -> None:
     class Mute(FakeGeneration):
@@ -207,7 +203,7 @@ async def test_a_model_without_vectors_is_no_fault_of_ours(
     assert level == logging.INFO
 
 
-async def test_what_a_guard_refuses_is_seen_too(log: pytest.LogCaptureFixture) -> None:
+async def test_requests_that_a_guard_refuses_are_recorded(log: pytest.LogCaptureFixture) -> None:
     async with client(keys=Keys(("key-0123456789",)), settings=FakeSettings()) as http:
         for headers, status, error in (
             ({"Origin": "https://evil.example"}, 403, "Forbidden"),
@@ -247,7 +243,7 @@ async def test_a_fault_of_ours_is_internal(log: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.parametrize("started", [True, False])
-async def test_a_client_that_leaves_is_one_line_too(
+async def test_a_client_that_leaves_has_one_line(
     started: bool, log: pytest.LogCaptureFixture
 ) -> None:
     waiting = asyncio.Event()
@@ -286,7 +282,7 @@ def warnings(log: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("begun", [True, False])
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("kind", [errors.StoreError, errors.RegistryUnreachable])
-async def test_why_a_disk_or_a_registry_refused_is_said_once(
+async def test_an_error_of_a_disk_or_a_registry_is_logged_once(
     kind: type[errors.SpecdError], stream: bool, begun: bool, log: pytest.LogCaptureFixture
 ) -> None:
     said = kind("cannot write the blob sha256:00: No space left on device")
@@ -304,7 +300,7 @@ async def test_why_a_disk_or_a_registry_refused_is_said_once(
     assert level == logging.WARNING
 
 
-async def test_what_a_registry_says_is_logged_on_a_line_and_without_its_tokens(
+async def test_the_text_of_a_registry_is_logged_on_one_line_without_tokens(
     log: pytest.LogCaptureFixture,
 ) -> None:
     said = errors.RegistryError(
@@ -323,7 +319,7 @@ async def test_what_a_registry_says_is_logged_on_a_line_and_without_its_tokens(
 @pytest.mark.parametrize(
     "error", [errors.EngineCrashed("died: secret"), errors.InvalidRequest("secret")]
 )
-async def test_what_may_hold_words_of_a_prompt_is_not_logged(
+async def test_errors_that_may_quote_a_prompt_are_not_logged(
     error: errors.SpecdError, log: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -359,7 +355,7 @@ async def test_a_pull_that_its_client_gave_up_does_not_look_like_a_success(
     assert (said["status"], said["finish"]) == (200 if started else 499, "abort")
 
 
-async def test_polls_are_said_at_debug_level_alone(log: pytest.LogCaptureFixture) -> None:
+async def test_polls_are_logged_at_debug_level_only(log: pytest.LogCaptureFixture) -> None:
     async with client() as http:
         for path in ("/health", "/v1/health", "/ready", "/metrics"):
             async with http.get(path) as reply:
@@ -374,7 +370,7 @@ async def test_polls_are_said_at_debug_level_alone(log: pytest.LogCaptureFixture
     assert len(levels) == 4
 
 
-async def test_requests_of_one_connection_are_told_apart(log: pytest.LogCaptureFixture) -> None:
+async def test_requests_of_one_connection_have_different_ids(log: pytest.LogCaptureFixture) -> None:
     async with client(Recording(script=HELLO)) as http:
         for n in range(3):
             headers = {"X-Request-Id": f"n{n}"}
@@ -385,7 +381,7 @@ async def test_requests_of_one_connection_are_told_apart(log: pytest.LogCaptureF
     assert {said["generated_tokens"] for said in lines(log)} == {DONE.usage.n_generated}
 
 
-async def test_a_stranger_s_words_are_no_labels() -> None:
+async def test_texts_of_clients_are_not_labels() -> None:
     collector = metrics.Metrics()
     async with client(monitoring=Monitoring(metrics=collector)) as http:
         for n in range(20):

@@ -1,20 +1,22 @@
-"""Whatever is imported is declared: a fresh environment has it too."""
+"""Check that pyproject.toml declares every package that the code imports."""
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
+from tests.architecture.source_imports import imports_of
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-OURS = {"specd", "benchmarks", "scripts", "tests"}
+OURS = {"specd", "benchmarks", "scripts", "tests", "tools"}
 
 
 def normalized(requirement: str) -> str:
@@ -29,32 +31,30 @@ FOR_TESTS = NEEDED | {normalized(requirement) for requirement in EXTRAS["dev"]}
 
 #: What has more than the folder around it, which must do without.
 BENCH = ROOT / "specd" / "bench"
-#: They run before anything is installed.
-INSTALLERS = ("install.py", "accelerator.py", "progress.py", "__init__.py")
 #: What runs in environments of its own: the demo pair's recipe (torch), the clients of the matrix.
 ELSEWHERE = (
-    ROOT / "specd" / "demo",
+    ROOT / "benchmarks" / "demo_pair",
     ROOT / "tests" / "clients" / "programs",
     ROOT / "tests" / "converter" / "programs",
 )
 
 
 def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
-    """Top-level names that are neither Python's nor ours, each with the file that imports it."""
+    """Yield each imported top-level name that is neither Python's nor ours, and its file."""
     for path in sorted((ROOT / folder).rglob("*.py")):
         if any(path.is_relative_to(folder) for folder in ELSEWHERE):
             continue
         if path.is_relative_to(BENCH) and ROOT / folder != BENCH:
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module]
-            for name in {name.partition(".")[0] for name in names}:
-                if name not in sys.stdlib_module_names and name not in OURS:
-                    yield name, path
+        for name in {name.partition(".")[0] for name in imports_of(path)}:
+            if name not in sys.stdlib_module_names and name not in OURS:
+                yield name, path
+
+
+@cache
+def distributions() -> Mapping[str, list[str]]:
+    """Return the distributions that provide each top-level module of this environment."""
+    return packages_distributions()
 
 
 @pytest.mark.parametrize(
@@ -63,24 +63,19 @@ def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
         ("specd", NEEDED),
         ("specd/bench", FOR_BENCH),
         ("benchmarks", FOR_TESTS),
-        ("scripts", FOR_TESTS),
         ("tests", FOR_TESTS),
+        ("tools", FOR_TESTS),
     ],
 )
 def test_what_is_imported_is_declared(folder: str, declared: set[str]) -> None:
-    distributions = packages_distributions()
     missing = {
         f"{path.relative_to(ROOT)} imports {module}"
         for module, path in foreign_modules(folder)
-        if not declared & {normalized(name) for name in distributions.get(module, [module])}
+        if not declared & {normalized(name) for name in distributions().get(module, [module])}
     }
     assert missing == set()
 
 
 def test_what_installs_needs_nothing_installed() -> None:
-    imported = [
-        f"{path.name} imports {module}"
-        for module, path in foreign_modules("scripts")
-        if path.parent == ROOT / "scripts" and path.name in INSTALLERS
-    ]
+    imported = [f"{path.name} imports {module}" for module, path in foreign_modules("scripts")]
     assert imported == []

@@ -13,7 +13,7 @@ import specd
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FOLDERS = ("specd", "scripts", "docs", "configs", "systemd", "tests")
+FOLDERS = ("specd", "scripts", "docs", "configs", "systemd", "tests", "tools")
 TEXTS = {".py", ".md", ".toml", ".env", ".service", ".socket", ".yaml", ".json", ".sh", ".conf"}
 
 _EXTRAS = "|".join(PROJECT["optional-dependencies"])

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from scripts import benchmarks_page, conformance, metrics_docs, reliability_page, settings_docs
+from tools import benchmarks_page, conformance, metrics_docs, reliability_page, settings_docs
 
 ROOT = Path(__file__).parents[2]
 

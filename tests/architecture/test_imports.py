@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.architecture.source_imports import imports_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "specd"
@@ -29,14 +29,12 @@ COMMANDS = {
     "cli/bench.py": {"bench"},
     "cli/install.py": {"install"},
     "cli/create_body.py": {"converter"},
-    "cli/create_convert.py": {"converter"},
-    "cli/create_files.py": {"pairs", "store"},
+    "cli/create_files.py": {"converter", "pairs", "store"},
     "cli/doctor.py": {"doctor"},
     "cli/audit.py": {"doctor"},
     "cli/pairs_show.py": {"pairs", "placement", "runner", "store"},
     "cli/pairs_edit.py": {"pairs", "store"},
     "cli/pairs_suggest.py": {"pairs", "store"},
-    "cli/pairs_table.py": {"pairs"},
 }
 
 
@@ -65,17 +63,6 @@ def package_of(path: Path) -> str:
 PACKAGES = {package_of(path) for path in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Dotted names that the file imports, at any depth of its code."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            module = node.module or ""
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-
-
 def allowed_for(path: Path, table: dict[str, frozenset[str]]) -> frozenset[str]:
     package = package_of(path)
     own = {package} | COMMANDS.get(str(path.relative_to(PACKAGE)), set())
@@ -85,21 +72,40 @@ def allowed_for(path: Path, table: dict[str, frozenset[str]]) -> frozenset[str]:
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if package_of(p) not in {"__init__", "__main__"})
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_a_package_imports_only_what_the_table_allows(path: Path) -> None:
-    allowed = allowed_for(path, read_table())
-    for name in imports_of(path):
-        parts = name.split(".")
-        if parts[0] == "specd" and len(parts) > 1 and parts[1] in PACKAGES:
-            assert parts[1] in allowed, f"{path.relative_to(ROOT)} imports {name}"
+def test_packages_import_only_what_the_table_allows() -> None:
+    table = read_table()
+    not_allowed = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in FILES
+        for name in imports_of(path)
+        if name.startswith("specd.")
+        and (package := name.split(".")[1]) in PACKAGES
+        and package not in allowed_for(path, table)
+    ]
+    assert not_allowed == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_llama_cpp_is_imported_in_one_package_alone(path: Path) -> None:
-    # The recipe of the demo pair is run by hand, never imported.
-    if "engine/llama" in path.as_posix() or package_of(path) == "demo":
-        return
-    assert not any(name.split(".")[0] == "llama_cpp" for name in imports_of(path))
+def test_only_engine_llama_imports_llama_cpp() -> None:
+    importers = {
+        str(path.parent.relative_to(PACKAGE))
+        for path in FILES
+        if any(name.split(".")[0] == "llama_cpp" for name in imports_of(path))
+    }
+    assert importers == {"engine/llama"}
+
+
+def test_only_the_daemon_s_composition_and_the_bench_name_a_concrete_engine() -> None:
+    """All else uses the Protocols of `runner/engine.py`, so that a new engine changes nothing."""
+    concrete = {"process", "client", "Process", "EngineClient"}
+    importers = {
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        for module, _, name in (imported.rpartition(".") for imported in imports_of(path))
+        if package_of(path) != "runner"
+        and module.startswith("specd.runner")
+        and not concrete.isdisjoint({name, module.rpartition(".")[2]})
+    }
+    assert importers == {"daemon/app.py", "bench/measure.py"}
 
 
 def test_every_package_of_the_tree_is_in_the_table() -> None:
@@ -115,6 +121,36 @@ def test_dialects_do_not_know_each_other() -> None:
         others = {f"specd.api.{d}" for d in dialects if d != parts[0]}
         for name in imports_of(path):
             assert not any(name.startswith(other) for other in others), f"{path}: {name}"
+
+
+FOLDERS = frozenset({"specd", "scripts", "benchmarks", "tools", "tests"})
+#: Files of the repository → the other folders that they may import; the longest match counts.
+FOLDER_IMPORTS = {
+    "specd": set(),
+    "scripts": set(),
+    "benchmarks": {"specd", "scripts", "tools"},
+    "tools": {"specd", "scripts", "benchmarks", "tests"},
+    "tests": {"specd", "tools"},
+    "tests/scripts": {"scripts"},
+    "tests/tools": {"specd", "scripts", "benchmarks", "tools"},
+    "tests/benchmarks": {"specd", "scripts", "benchmarks", "tools"},
+    "tests/engine/llama/test_memory.py": {"specd", "benchmarks"},
+    "tests/fakes/timed_engine.py": {"specd", "benchmarks"},
+}
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS))
+def test_a_folder_imports_only_the_folders_that_it_may(folder: str) -> None:
+    for path in (ROOT / folder).rglob("*.py"):
+        name = path.relative_to(ROOT).as_posix()
+        rule = max((key for key in FOLDER_IMPORTS if name.startswith(key)), key=len)
+        for imported in imports_of(path):
+            # Benchmarks write their models with the builders of the tests.
+            if folder == "benchmarks" and imported.startswith("tests.gguf_"):
+                continue
+            other = imported.split(".")[0]
+            if other in FOLDERS - {folder}:
+                assert other in FOLDER_IMPORTS[rule], f"{name} imports {imported}"
 
 
 def test_no_file_is_longer_than_400_lines() -> None:

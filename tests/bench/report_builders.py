@@ -1,4 +1,4 @@
-"""Runs and reports with known figures."""
+"""Build runs and reports with known figures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 from specd import core
 from specd.bench.comparison import compare
-from specd.bench.machine_info import MachineInfo
 from specd.bench.mix import mixes
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Mode
-from specd.bench.report import Report
+from specd.bench.report import MachineInfo, Report
 from specd.bench.runs import Run
 from specd.bench.subject import Subject
 from specd.store.gguf_metadata import GgufMetadata
@@ -47,7 +46,7 @@ def run(
     native_share: float | None = None,
     n_cached: int = 1,
 ) -> Run:
-    """An answer of that speed; drafting modes had seven of ten tokens accepted in four rounds."""
+    """Return an answer of that speed; drafting modes accepted seven of ten tokens."""
     seconds, drafts = n_timed / tokens_per_s, mode != PLAIN
     return Run(
         workload=workload,

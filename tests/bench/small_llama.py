@@ -1,4 +1,4 @@
-"""A random llama in Q8_0, small enough to be padded in a test."""
+"""Write a random llama in Q8_0, small enough to be padded in a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from specd.bench.gguf_file import copy_metadata
+from specd.bench.gguf_cache import copy_metadata
 from tests.gguf_files import MERGES, write_llama
 
 

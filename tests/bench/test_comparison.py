@@ -1,4 +1,4 @@
-"""Figures from the runs of one workload: medians, spreads, and who is compared with whom."""
+"""Test the figures of one workload: medians, ranges and comparisons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from specd.bench.comparison import compare
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN
-from specd.bench.run_grid import MedianRange
+from specd.bench.runs import MedianRange
 from tests.bench.report_builders import K1, K3, N3, run, runs
 
 
@@ -38,14 +38,14 @@ def test_auto_is_compared_with_the_best_length_of_the_workload_and_with_plain() 
     assert figures.auto_to_best_fixed == figures.auto_to_hindsight
 
 
-def test_in_hindsight_plain_can_be_the_best() -> None:
+def test_plain_can_be_the_best_in_hindsight() -> None:
     (figures,) = compare(runs({"plain": [10, 10], "k = 1": [9, 8], "auto": [9.9, 9.9]}))
     assert (figures.best_fixed, figures.hindsight) == (K1, PLAIN)
     assert figures.auto_to_hindsight is not None
     assert figures.auto_to_hindsight.median == pytest.approx(0.99)
 
 
-def test_a_peer_is_met_plain_at_its_best_length_and_at_its_best() -> None:
+def test_a_peer_is_compared_plain_and_at_its_best_lengths() -> None:
     speeds = {"plain": [10], "auto": [18], "peer plain": [12]}
     (figures,) = compare(runs(speeds | {"peer n_max = 1": [8], "peer n_max = 3": [9]}))
     assert (figures.best_peer_draft, figures.best_peer) == (N3, PEER_PLAIN)
@@ -59,13 +59,13 @@ def test_a_peer_is_met_plain_at_its_best_length_and_at_its_best() -> None:
     assert medians == pytest.approx([10 / 12, 1.5, 2.0, 1.5])
 
 
-def test_who_did_not_run_is_compared_with_nobody() -> None:
+def test_a_mode_that_did_not_run_has_no_ratio() -> None:
     (figures,) = compare(runs({"plain": [10]}))
     assert (figures.best_fixed, figures.best_peer, figures.hindsight) == (None, None, PLAIN)
     assert figures.auto_to_plain is figures.auto_to_hindsight is figures.auto_to_peer_best is None
 
 
-def test_modes_stand_in_the_order_of_their_lengths() -> None:
+def test_modes_are_sorted_by_length() -> None:
     speeds = {"peer plain": [1.0], "auto": [1.0], "k = 3": [1.0], "k = 1": [1.0], "plain": [1.0]}
     (figures,) = compare(runs(speeds))
     assert [f.mode for f in figures.modes] == [PLAIN, K1, K3, AUTO, PEER_PLAIN]
@@ -128,7 +128,7 @@ def test_overhead_is_the_time_of_plain_decoding_outside_of_target_passes() -> No
     assert compare([run(PLAIN, 100)])[0].overhead_ms is None
 
 
-def test_the_largest_hit_of_the_cache_is_told() -> None:
+def test_the_most_cached_tokens_are_reported() -> None:
     answers = [run(PLAIN, 1, n_cached=3), run(AUTO, 1, n_cached=9)]
     assert compare(answers)[0].max_cached == 9
 
@@ -140,5 +140,5 @@ def test_a_median_lies_within_its_spread(values: list[float]) -> None:
     assert spread.low <= spread.median <= spread.high
 
 
-def test_of_no_values_there_is_no_spread() -> None:
+def test_no_values_have_no_range() -> None:
     assert MedianRange.of([]) is None

@@ -1,4 +1,4 @@
-"""What is asked for becomes a pair, modes and legs, or a clear error."""
+"""Test that a configuration gives a pair, modes and run sets, or a clear error."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specd.bench.quantized_blocks import FileType
 from specd.bench.subject import Subject
 from specd.errors import InvalidRequest, ModelNotFound
 from specd.settings import Settings
+from tests.fast import computes_long
 from tests.gguf_files import OllamaStore, byte_vocabulary, write_llama
 
 PEER = PeerBinary(program=("llama-server",), build="a build", same_build=True)
@@ -32,7 +33,8 @@ def subject_of(config: BenchConfig, settings: Settings) -> Subject:
 # ------------------------------------------------------------------ the pair
 
 
-def test_without_a_model_the_demo_target_is_made_large(settings: Settings) -> None:
+@computes_long
+def test_without_a_model_the_demo_target_is_padded(settings: Settings) -> None:
     subject = subject_of(BenchConfig(target_size="12m", target_type=FileType.Q4_0), settings)
     assert subject.padded
     assert subject.target.is_file()
@@ -40,6 +42,7 @@ def test_without_a_model_the_demo_target_is_made_large(settings: Settings) -> No
     assert subject.drafter is not None
 
 
+@computes_long
 def test_a_model_keeps_its_size_unless_another_is_asked_for(settings: Settings) -> None:
     assert not subject_of(BenchConfig(model="specd-demo"), settings).padded
     assert subject_of(BenchConfig(model="specd-demo", target_size="12m"), settings).padded
@@ -57,7 +60,7 @@ def test_a_model_of_the_store_brings_the_drafter_that_the_daemon_would_choose(
     assert subject.pair_source == "manifest"
 
 
-def test_a_drafter_can_be_named_instead(settings: Settings, tmp_path: Path) -> None:
+def test_a_named_drafter_replaces_the_chosen_one(settings: Settings, tmp_path: Path) -> None:
     other = write_llama(tmp_path / "other.gguf")
     subject = subject_of(BenchConfig(model="specd-demo", drafter=other), settings)
     assert (subject.drafter, subject.drafter_name) == (other, "other.gguf")
@@ -72,12 +75,10 @@ def test_a_model_without_a_drafter_keeps_the_reason(settings: Settings, tmp_path
     lonely = subject_of(BenchConfig(model="lonely"), settings)
     assert lonely.drafter is None
     assert "No rule names a drafter for lonely" in lonely.detail
-    assert (
-        "does not speak the vocabulary" in subject_of(BenchConfig(model="misled"), settings).detail
-    )
+    assert "has another vocabulary" in subject_of(BenchConfig(model="misled"), settings).detail
 
 
-def test_what_is_not_there_is_a_clear_error(settings: Settings, tmp_path: Path) -> None:
+def test_a_missing_model_or_file_gives_a_clear_error(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound):
         subject_of(BenchConfig(model="nobody"), settings)
     with pytest.raises(InvalidRequest, match=r"none\.gguf: no such file"):
@@ -114,7 +115,7 @@ def test_a_peer_decodes_plainly_and_at_every_length_of_its_own() -> None:
         names(BenchConfig(peer=PEER, peer_lengths=(1, 2, 3, 4)))
 
 
-def test_without_a_drafter_plain_and_auto_are_left_and_nothing_is_hostile(
+def test_without_a_drafter_there_are_plain_and_auto_only(
     settings: Settings, tmp_path: Path
 ) -> None:
     config = BenchConfig(target=write_llama(tmp_path / "alone.gguf"), peer=PEER)
@@ -124,7 +125,7 @@ def test_without_a_drafter_plain_and_auto_are_left_and_nothing_is_hostile(
     assert len(run_set.groups) == 16
 
 
-def test_who_switched_prompt_lookup_off_is_benched_without(settings: Settings) -> None:
+def test_the_bench_respects_disabled_prompt_lookup(settings: Settings) -> None:
     for has_lookup, drafters in ((True, {"model", "lookup"}), (False, {"model"})):
         config = BenchConfig(model="specd-demo", prompt_lookup=has_lookup)
         run_sets = config.run_sets(subject_of(config, settings))

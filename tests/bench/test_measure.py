@@ -1,17 +1,16 @@
-"""What engines and peers are asked, and what becomes of their answers."""
+"""Test the requests to engines and peers, and their runs."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 
 import pytest
 
 from specd import core
 from specd.bench.measure import Bench, Peer
 from specd.bench.mode import AUTO, PEER_PLAIN, PLAIN, Mode
-from specd.bench.runs import Run
+from specd.bench.runs import Answer, Run
 from specd.bench.schedule import Group, Item, RunSet
 from specd.errors import EngineError
 
@@ -47,28 +46,17 @@ class EchoEngine:
             self.n_at_once -= 1
 
 
-@dataclass(frozen=True)
-class FakePeerAnswer:
-    text: str
-    n_generated: int = 3
-    generate_ns: int = 2_000_000_000
-    n_drafted: int = 5
-    n_accepted: int = 4
-    n_cached: int = 1
-    n_prompt: int = 6
-
-
 class FakePeer:
     """A peer's server that writes down what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, float, int]] = []
 
-    async def answer(
-        self, prompt: str, *, n_tokens: int, temperature: float, seed: int
-    ) -> FakePeerAnswer:
+    async def answer(self, prompt: str, *, n_tokens: int, temperature: float, seed: int) -> Answer:
         self.asked.append((prompt, n_tokens, temperature, seed))
-        return FakePeerAnswer(prompt.upper())
+        usage = core.Usage(n_prompt=6, n_cached=1, n_generated=3, generate_ns=2_000_000_000)
+        counts = core.SpeculationStats(draft_n=5, draft_n_accepted=4)
+        return Answer(prompt.upper(), usage, counts)
 
 
 def group(number: int, *texts: str) -> Group:
@@ -94,7 +82,7 @@ async def measured(
     return [run async for run in Bench(engine, peers or {}, asked).runs()]
 
 
-async def test_every_run_is_asked_for_as_its_mode_says() -> None:
+async def test_every_request_has_the_changes_of_its_mode() -> None:
     engine, asked = EchoEngine(), run_set(PLAIN, Mode.fixed(3), AUTO)
     runs = await measured(engine, asked)
     assert len(runs) == len(asked) == 12
@@ -133,7 +121,7 @@ async def test_a_peers_modes_go_to_their_own_servers_with_the_same_prompts_and_s
     assert (met.n_timed, met.seconds, met.n_drafted, met.n_accepted) == (2, 2.0, 5, 4)
 
 
-async def test_a_group_is_asked_at_once_and_timed_by_the_wall() -> None:
+async def test_a_group_is_sent_at_once_and_timed_by_wall_time() -> None:
     engine = EchoEngine()
     ticks = iter(range(1000))
     groups = (group(1, "a", "b", "c"), group(2, "d", "e", "f"))
@@ -144,7 +132,7 @@ async def test_a_group_is_asked_at_once_and_timed_by_the_wall() -> None:
     assert {(run.streams, run.n_timed, run.seconds) for run in runs} == {(3, 6, 1.0)}
 
 
-async def test_an_answer_that_fails_ends_the_bench_with_the_engines_words() -> None:
+async def test_a_failed_answer_ends_the_bench_with_the_engines_message() -> None:
     engine = EchoEngine(failing="b")
     with pytest.raises(EngineError, match="the decode failed"):
         await measured(engine, run_set(PLAIN, groups=(group(1, "a", "b"), group(2, "c", "d"))))

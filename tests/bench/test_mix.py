@@ -1,4 +1,4 @@
-"""All workloads together: geometric means, the one best length, intervals."""
+"""Test the figures of all workloads together."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from specd.bench.mix import Ratio, mixes
 from specd.bench.mode import AUTO, PLAIN
 from specd.bench.runs import Run
 from tests.bench.report_builders import K1, N1, run, runs
+from tests.fast import computes_long
 
 
 def value(ratio: Ratio | None) -> float:
@@ -88,6 +89,7 @@ def noisy(factors: list[float]) -> list[Run]:
     return runs({"plain": [10.0] * len(factors), "auto": [15 * factor for factor in factors]})
 
 
+@computes_long
 @given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=6))
 def test_the_interval_is_the_same_every_time_and_grows_with_the_noise(factors: list[float]) -> None:
     interval = mixes(noisy(factors))[0].auto_to_plain
@@ -102,7 +104,7 @@ def test_the_interval_is_the_same_every_time_and_grows_with_the_noise(factors: l
     assert wider.high / wider.low >= interval.high / interval.low * (1 - 1e-9)
 
 
-def test_equal_prompts_leave_no_doubt_and_single_ones_no_interval() -> None:
+def test_equal_ratios_give_a_narrow_interval_and_single_ones_none() -> None:
     sure = mixes(noisy([1.0, 1.0]))[0].auto_to_plain
     assert sure is not None
     assert (sure.low, sure.high) == pytest.approx((1.5, 1.5))

@@ -1,4 +1,4 @@
-"""What a mode makes of a user's request."""
+"""Test how modes change a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specd.core import DrafterKind, EngineRequest, SamplingParams, SpeculationMo
 REQUEST = EngineRequest(prompt=("a",), sampling=SamplingParams(), n_predict=7)
 
 
-def test_auto_is_what_users_get() -> None:
+def test_auto_changes_nothing_in_a_request() -> None:
     assert AUTO.applied(REQUEST) == REQUEST
 
 
@@ -19,7 +19,7 @@ def test_plain_drafts_nothing_and_fixed_always_as_much() -> None:
     assert (fixed.prompt, fixed.n_predict) == (("a",), 7)
 
 
-def test_a_drafter_alone_is_auto_with_nobody_else() -> None:
+def test_a_drafter_alone_is_auto_with_only_that_drafter() -> None:
     alone = Mode.drafter(DrafterKind.LOOKUP)
     request = alone.applied(REQUEST)
     assert (request.drafters, request.mode) == ((DrafterKind.LOOKUP,), SpeculationMode.AUTO)
@@ -37,7 +37,7 @@ def test_modes_are_values_that_can_be_looked_up() -> None:
     ]
 
 
-def test_they_stand_as_tables_show_them() -> None:
+def test_modes_have_the_order_of_the_tables() -> None:
     modes = [Mode.peer_draft(1), AUTO, Mode.fixed(10), Mode.fixed(2), PEER_PLAIN, PLAIN]
     assert [mode.name for mode in sorted(modes, key=lambda mode: mode.sort_key)] == [
         "plain",

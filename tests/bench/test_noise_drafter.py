@@ -1,4 +1,4 @@
-"""A drafter of the same size and price that is never right."""
+"""Test the noise drafter: same size and cost, never right."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import gguf
 import numpy as np
 import pytest
 
-from specd.bench.noise_drafter import noise_drafter
 from specd.bench.quantized_blocks import FileType
-from specd.bench.subject import demo_subject
+from specd.bench.subject import demo_subject, noise_drafter
 from specd.bench.synthetic import write_synthetic
 from specd.core import TokenId
 from specd.engine.backend import Backend, Batch
@@ -29,7 +28,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def guesses(backend: Backend, tokens: list[TokenId]) -> list[int]:
-    """The likeliest successor of each token, after all tokens before it."""
+    """Return the most probable successor of each token, after all tokens before it."""
     found = []
     for start in range(0, len(tokens), 16):
         batch = Batch()
@@ -101,7 +100,7 @@ def test_a_second_use_finds_the_file_of_the_first_and_the_source_is_as_it_was(
     assert [*first.parent.iterdir()] == [first]
 
 
-def test_a_file_that_is_no_gguf_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_gguf_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"bad\.gguf: cannot be read as GGUF"):
         noise_drafter(write_bad_magic(tmp_path / "bad.gguf"))
     with pytest.raises(StoreError, match=r"none\.gguf: cannot be read as GGUF"):

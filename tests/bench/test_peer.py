@@ -1,4 +1,4 @@
-"""A peer's server for real: what it answers, and that nothing of it stays behind."""
+"""Test a real peer server: its answers, and that it leaves no process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import signal
 import subprocess
 import sys
 import textwrap
-from functools import partial
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 import specd.demo
 from specd import core
-from specd.bench import peer_build
-from specd.bench.peer import PeerAnswer, PeerBinary, PeerServer, peer_server
+from specd.bench import peer_binary
+from specd.bench.peer import PeerBinary, PeerLoad, PeerServer, peer_server
+from specd.bench.runs import Answer
 from specd.errors import EngineCrashed, EngineError, LoadFailed
 from specd.runner import Process
 from tests.gguf_files import write_llama
@@ -26,14 +29,18 @@ from tests.gguf_files import write_llama
 DEMO = Path(specd.demo.__path__[0])
 TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"
 PROMPTS = ("def fibonacci(n):\n", "class Stack:\n    def __init__(self", "import os\n\n\ndef main(")
-small_server = partial(peer_server, target=TARGET, n_threads=1, n_ctx=512, n_gpu_layers=0)
+SMALL = PeerLoad(target=str(TARGET), n_threads=1, n_ctx=512, n_gpu_layers=0)
+
+
+def small_server(binary: PeerBinary, **changes: Any) -> AbstractAsyncContextManager[PeerServer]:
+    return peer_server(binary, replace(SMALL, **changes))
 
 
 def kinds() -> list[str]:
     """What there is to test with: the same build's server once `make peer` has run, the wheel's."""
     try:
-        built = peer_build.server_path().is_file()
-    except peer_build.NoLibraries:
+        built = peer_binary.server_path().is_file()
+    except peer_binary.NoLibraries:
         built = False
     return ["same build"] * built + ["wheel"] * (find_spec("xllamacpp") is not None)
 
@@ -53,7 +60,7 @@ def binary(
     return PeerBinary.find()
 
 
-async def ask(server: PeerServer, prompt: str, n_tokens: int = 24) -> PeerAnswer:
+async def ask(server: PeerServer, prompt: str, n_tokens: int = 24) -> Answer:
     return await server.answer(prompt, n_tokens=n_tokens, temperature=0.0, seed=1)
 
 
@@ -68,7 +75,7 @@ async def engines_text(prompt: str, n_tokens: int) -> str:
     engine = Process(spec)
     try:
         await engine.ready()
-        events = [event async for event in engine.generate(asked)]
+        events = [event async for event in engine.client.generate(asked)]
     finally:
         engine.stop()
         await engine.ended()
@@ -85,69 +92,57 @@ async def test_a_plain_answer_at_temperature_zero_is_the_engines(binary: PeerBin
     # Other kernels round differently, and a near tie may fall the other way.
     assert sum(a[:20] == b[:20] for a, b in zip(theirs, ours, strict=True)) >= 2
     for answer in answers:
-        assert 1 < answer.n_generated <= 24
-        assert answer.n_timed == answer.n_generated - 1
-        assert answer.generate_ns > 0
-        assert answer.tokens_per_s == 1e9 * answer.n_timed / answer.generate_ns
-        assert (answer.n_drafted, answer.n_accepted) == (0, 0)
-        assert 0 <= answer.n_cached < answer.n_prompt
+        assert 1 < answer.usage.n_generated <= 24
+        assert answer.usage.generate_ns > 0
+        assert (answer.speculation.draft_n, answer.speculation.draft_n_accepted) == (0, 0)
+        assert 0 <= answer.usage.n_cached < answer.usage.n_prompt
 
 
-async def test_with_a_drafter_it_drafts_and_says_the_same(binary: PeerBinary) -> None:
+async def test_a_server_with_a_drafter_drafts_and_gives_the_same_text(binary: PeerBinary) -> None:
     async with small_server(binary) as server:
         plain = await ask(server, PROMPTS[0])
-    async with small_server(binary, drafter=DRAFTER, n_draft_max=3) as server:
+    async with small_server(binary, drafter=str(DRAFTER), n_draft_max=3) as server:
         drafted = await ask(server, PROMPTS[0])
-    assert 0 < drafted.n_accepted <= drafted.n_drafted
-    # Rounds draft three at most, and every round brings one token of its own.
-    n_rounds = drafted.n_generated - 1 - drafted.n_accepted
-    assert drafted.n_drafted <= 3 * n_rounds
+    counts = drafted.speculation
+    assert 0 < counts.draft_n_accepted <= counts.draft_n
+    # A round drafts at most three tokens and adds one of its own.
+    n_rounds = drafted.usage.n_generated - 1 - counts.draft_n_accepted
+    assert counts.draft_n <= 3 * n_rounds
     if binary.same_build:
         assert drafted.text == plain.text
 
 
-async def test_as_many_answers_at_once_as_there_are_slots(binary: PeerBinary) -> None:
+async def test_more_requests_than_slots_are_all_answered(binary: PeerBinary) -> None:
     async with small_server(binary, n_slots=2) as server:
         answers = await asyncio.gather(*(ask(server, prompt, 8) for prompt in PROMPTS))
-    assert [answer.n_generated for answer in answers] == [8, 8, 8]
+    assert [answer.usage.n_generated for answer in answers] == [8, 8, 8]
 
 
-async def test_a_file_that_is_not_there_is_named(binary: PeerBinary, tmp_path: Path) -> None:
+async def test_a_missing_file_is_named_in_the_error(binary: PeerBinary, tmp_path: Path) -> None:
     with pytest.raises(LoadFailed, match=r"llama-server did not start: .*missing\.gguf"):
-        async with small_server(binary, target=tmp_path / "missing.gguf"):
+        async with small_server(binary, target=str(tmp_path / "missing.gguf")):
             raise AssertionError("a server without a model")
 
 
-async def test_a_drafter_of_another_vocabulary_is_no_silent_plain_decoding(
+async def test_a_drafter_with_another_vocabulary_fails_to_load(
     binary: PeerBinary, tmp_path: Path
 ) -> None:
     stranger = write_llama(tmp_path / "stranger.gguf")
     with pytest.raises(LoadFailed, match=r"drafts nothing: .*vocab"):
-        async with small_server(binary, drafter=stranger, n_draft_max=3):
+        async with small_server(binary, drafter=str(stranger), n_draft_max=3):
             raise AssertionError("a server that would decode plainly")
 
 
-async def test_an_unsure_drafter_may_stop_before_its_first_token(binary: PeerBinary) -> None:
-    async with small_server(binary, drafter=DRAFTER, n_draft_max=3) as server:
-        bold = await ask(server, PROMPTS[0])
-    async with small_server(binary, drafter=DRAFTER, n_draft_max=3, p_min=0.5) as server:
-        careful = await ask(server, PROMPTS[0])
-    async with small_server(binary, drafter=DRAFTER, n_draft_max=3, p_min=1.0) as server:
-        silent = await ask(server, PROMPTS[0])
-    assert bold.n_drafted > careful.n_drafted > silent.n_drafted
-    assert silent.n_generated == careful.n_generated == bold.n_generated
-
-
-async def test_a_prompt_longer_than_the_context_is_refused_in_the_servers_words(
+async def test_a_prompt_longer_than_the_context_is_refused_with_the_servers_message(
     binary: PeerBinary,
 ) -> None:
     async with small_server(binary) as server:
         with pytest.raises(EngineError, match=r"refuses \(400\): .*exceeds"):
             await ask(server, PROMPTS[0] * 200)
-        assert (await ask(server, PROMPTS[0], 2)).n_generated == 2
+        assert (await ask(server, PROMPTS[0], 2)).usage.n_generated == 2
 
 
-async def test_a_killed_server_is_said_to_have_ended(binary: PeerBinary) -> None:
+async def test_a_killed_server_is_reported_as_ended(binary: PeerBinary) -> None:
     async with small_server(binary, n_slots=2) as server:
         endless = asyncio.create_task(ask(server, PROMPTS[0], 400))
         await ask(server, PROMPTS[1], 1)
@@ -158,7 +153,7 @@ async def test_a_killed_server_is_said_to_have_ended(binary: PeerBinary) -> None
             await ask(server, PROMPTS[0])
 
 
-async def test_it_is_gone_when_the_block_is_left_by_an_error(binary: PeerBinary) -> None:
+async def test_an_error_in_the_block_ends_the_server(binary: PeerBinary) -> None:
     with pytest.raises(RuntimeError, match="mine"):
         async with small_server(binary) as server:
             raise RuntimeError("mine")
@@ -166,16 +161,15 @@ async def test_it_is_gone_when_the_block_is_left_by_an_error(binary: PeerBinary)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills children with their parent")
-def test_it_does_not_outlive_a_bench_that_is_killed() -> None:
+def test_the_server_dies_with_a_killed_bench() -> None:
     script = textwrap.dedent(
         f"""
         import asyncio
-        from pathlib import Path
-        from specd.bench.peer import PeerBinary, peer_server
+        from specd.bench.peer import PeerBinary, PeerLoad, peer_server
 
         async def main():
-            target = Path({str(TARGET)!r})
-            async with peer_server(PeerBinary.find(), target=target, n_ctx=512) as server:
+            load = PeerLoad(target={str(TARGET)!r}, n_ctx=512)
+            async with peer_server(PeerBinary.find(), load) as server:
                 print(server.pid, flush=True)
                 await asyncio.Event().wait()
 

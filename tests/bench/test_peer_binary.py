@@ -1,10 +1,9 @@
-"""Which server is found, what it is told, and what is read of its replies."""
+"""Test the search for a server, its command line and its replies."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.bench import peer_binary, peer_build
+from specd.bench import peer_binary
 from specd.bench.peer import PeerBinary, parse_answer, request
-from specd.bench.peer_binary import matches_commit
-from specd.bench.peer_load import PeerLoad
+from specd.bench.peer_binary import PeerLoad, matches_commit
 from specd.core import SamplingParams
 from specd.errors import EngineError, InvalidRequest
 
@@ -42,7 +40,7 @@ def test_a_path_without_a_program_is_refused(tmp_path: Path) -> None:
         PeerBinary.find(str(tmp_path / "no-such-server"))
 
 
-def test_a_program_that_is_no_llama_server_is_refused() -> None:
+def test_a_program_that_is_not_a_llama_server_is_refused() -> None:
     program = shutil.which("true")
     assert program is not None
     with pytest.raises(InvalidRequest, match="llama-server"):
@@ -57,9 +55,9 @@ def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
         PeerBinary.find(str(program))
 
 
-def test_a_named_program_says_its_build(tmp_path: Path) -> None:
+def test_a_named_program_reports_its_build(tmp_path: Path) -> None:
     program = tmp_path / "llama-server"
-    commit = peer_build.engine_commit()
+    commit = peer_binary.engine_commit()
     program.write_text(f"#!/bin/sh\necho 'version: 7 ({commit}00)'\necho 'built with cc for x'\n")
     program.chmod(0o755)
     found = PeerBinary.find(str(program))
@@ -68,7 +66,7 @@ def test_a_named_program_says_its_build(tmp_path: Path) -> None:
     assert found.program == (str(program),)
 
 
-def test_without_any_server_it_is_said_how_to_get_one(
+def test_without_a_server_the_error_says_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -77,7 +75,7 @@ def test_without_any_server_it_is_said_how_to_get_one(
         PeerBinary.find()
 
 
-def test_the_wheels_server_serves_where_nothing_was_built(
+def test_the_wheels_server_is_used_if_none_was_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if importlib.util.find_spec("xllamacpp") is None:
@@ -88,18 +86,18 @@ def test_the_wheels_server_serves_where_nothing_was_built(
     assert not found.same_build
 
 
-def test_what_is_kept_is_kept_for_one_build_of_the_libraries(
+def test_a_server_is_cached_for_one_build_of_the_libraries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert peer_build.server_path().parent.name == peer_build.build_id()
-    assert peer_build.server_path().is_relative_to(tmp_path)
+    assert peer_binary.server_path().parent.name == peer_binary.build_id()
+    assert peer_binary.server_path().is_relative_to(tmp_path)
 
 
 @given(
     st.text("0123456789abcdef", min_size=40, max_size=40), st.integers(7, 40), st.integers(7, 40)
 )
-def test_a_commit_is_known_however_it_was_cut(commit: str, theirs: int, ours: int) -> None:
+def test_abbreviated_commits_match(commit: str, theirs: int, ours: int) -> None:
     version = f"1.0-dev (build 1, commit {commit[:theirs]})"
     assert matches_commit(version, commit[:ours])
     other = ("0" if commit[0] != "0" else "1") + commit[1:ours]
@@ -123,20 +121,18 @@ def test_the_command_line_of_a_plain_server() -> None:
     assert not [word for word in command if "draft" in word or "spec" in word]
 
 
-def test_a_new_server_is_told_to_draft_and_how() -> None:
+def test_a_new_server_gets_its_draft_options() -> None:
     load = PeerLoad(target="/t", drafter="/d", n_draft_max=5, n_threads=2, n_gpu_layers=0)
-    command = binary(NEW).command(replace(load, p_min=0.25), 81)
-    assert said(command, "--spec-draft-p-min") == "0.25"
+    command = binary(NEW).command(load, 81)
+    assert said(command, "--spec-draft-p-min") == "0"
     assert said(command, "--model-draft") == "/d"
     assert said(command, "--spec-type") == "draft-simple"
     assert said(command, "--spec-draft-n-max") == "5"
     assert said(command, "--threads-draft") == said(command, "--threads") == "2"
-    own = binary(NEW).command(replace(load, n_threads_draft=1), 81)
-    assert (said(own, "--threads-draft"), said(own, "--threads")) == ("1", "2")
     assert said(command, "--n-gpu-layers") == said(command, "--n-gpu-layers-draft") == "0"
 
 
-def test_an_old_server_is_spoken_to_in_its_own_words() -> None:
+def test_an_old_server_gets_its_own_options() -> None:
     load = PeerLoad(target="/t", drafter="/d", n_draft_max=5)
     command = binary(OLD).command(load, 81)
     assert said(command, "--draft-max") == "5"
@@ -145,7 +141,7 @@ def test_an_old_server_is_spoken_to_in_its_own_words() -> None:
     assert not unknown & set(command)
 
 
-def test_an_option_is_known_by_its_whole_name() -> None:
+def test_options_match_by_their_whole_name() -> None:
     assert binary(NEW).knows("--fit")
     assert not binary("--fit-target N").knows("--fit")
     assert not binary("--no-kv-unified").knows("--kv-unified")
@@ -155,7 +151,7 @@ def test_an_option_is_known_by_its_whole_name() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_request_has_specds_own_filters_and_no_idle_sampler(temperature: float) -> None:
+def test_a_request_has_specds_filters_and_no_neutral_sampler(temperature: float) -> None:
     body = request("p", n_tokens=9, temperature=temperature, seed=2**40)
     ours = SamplingParams(temperature=temperature)
     assert body["top_k"] == (ours.top_k if temperature else 1)
@@ -174,12 +170,12 @@ REPLY = {
 
 def test_a_reply_is_read_with_and_without_drafts() -> None:
     answer = parse_answer(REPLY)
-    assert (answer.n_generated, answer.n_timed, answer.generate_ns) == (3, 2, 2_000_000)
-    assert (answer.n_prompt, answer.n_cached, answer.n_drafted) == (7, 4, 0)
-    assert answer.tokens_per_s == 1000.0
+    assert (answer.usage.n_generated, answer.usage.generate_ns) == (3, 2_000_000)
+    assert (answer.usage.n_prompt, answer.usage.n_cached) == (7, 4)
+    assert answer.speculation.draft_n == 0
     timings = {**REPLY["timings"], "draft_n": 6, "draft_n_accepted": 2}  # type: ignore[dict-item]
-    drafted = parse_answer({**REPLY, "timings": timings})
-    assert (drafted.n_drafted, drafted.n_accepted) == (6, 2)
+    drafted = parse_answer({**REPLY, "timings": timings}).speculation
+    assert (drafted.draft_n, drafted.draft_n_accepted) == (6, 2)
 
 
 @pytest.mark.parametrize("missing", ["content", "tokens_evaluated", "timings"])

@@ -1,4 +1,4 @@
-"""Parts of a weight add up to it; noise repeats itself in every run and in no matrix."""
+"""Test the parts of quantized weights, and the reproducible noise."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from hypothesis.extra import numpy as arrays
 
 from specd.bench.quantized_blocks import BLOCK, Blocks, FileType, Noise, parts
 
-#: What a scale can be in a model: normal numbers of 16 bits, far from the largest.
+#: The scales of a model: normal 16-bit floats, far from the largest.
 SCALES = st.floats(-64, 64, width=16).filter(lambda x: abs(x) > 1e-4)
 
 
 def q8_0(scales: npt.NDArray[np.float16], weights: npt.NDArray[np.int8]) -> Blocks:
-    """[rows, blocks, 34] of scales [rows, blocks, 1] and weights [rows, blocks, 32]."""
+    """Return blocks [rows, blocks, 34] from scales [rows, blocks, 1] and weights [rows, blocks,
+    32].
+    """
     return np.concatenate([scales.view(np.uint8), weights.view(np.uint8)], axis=-1)
 
 
 def values(blocks: Blocks, file_type: FileType) -> npt.NDArray[np.float64]:
-    """As the reference decoder of the gguf package reads them."""
+    """Return the weights as the gguf package's reference decoder reads them."""
     rows = blocks.reshape(blocks.shape[0], -1)
     if file_type is FileType.F16:
         return rows.view(np.float16).astype(np.float64)
@@ -78,7 +80,7 @@ def test_noise_is_small_finite_and_the_same_in_every_run(file_type: FileType) ->
 
 
 @pytest.mark.parametrize("file_type", FileType)
-def test_noise_goes_on_where_it_stopped_and_no_row_repeats_another(file_type: FileType) -> None:
+def test_noise_continues_and_no_row_repeats_another(file_type: FileType) -> None:
     whole, pieces = Noise(file_type), Noise(file_type)
     rows = whole.take(5000, 32)  # more than the stream holds before it begins again
     taken = [pieces.take(n, 32) for n in (1, 999, 4000)]

@@ -1,4 +1,4 @@
-"""What a person and a program are told of a bench."""
+"""Test the report of a bench: sentences, tables and JSON."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def made_overview(reported: Report) -> Table:
 # ------------------------------------------------------------------ sentences
 
 
-def test_auto_is_set_against_plain_the_best_length_and_hindsight() -> None:
+def test_auto_is_compared_with_plain_the_best_length_and_hindsight() -> None:
     words = said(BOTH)
     assert "auto ÷ plain: 1.19; over all answers 23.3 against 20.0 tokens/s" in words
     assert "auto ÷ k = 3 (the best single length for all): 1.51" in words
     assert "chosen by hindsight: 1.07; lowest in chat: 0.95" in words
 
 
-def test_a_pair_that_gains_little_on_the_mix_is_said_not_to_be_worth_its_memory() -> None:
+def test_a_pair_with_a_small_gain_is_not_worth_its_memory() -> None:
     slow = report(runs({"plain": [20, 20, 20], "auto": [22, 22, 22]}))
     assert "auto is 1.10 × plain on the mix, below 1.3 ×" in said(slow)
     assert "not worth its memory (12 MB)" in said(slow)
     assert "worth" not in said(report(runs({"plain": [20, 20], "auto": [30, 30]})))
 
 
-def test_a_verdict_is_withheld_where_other_prompts_might_change_it() -> None:
+def test_a_verdict_is_open_if_other_prompts_might_change_it() -> None:
     for one_prompt_each in (SLOW, FAST, BOTH):
         assert "One prompt of each workload is too little data" in said(one_prompt_each)
         assert "not worth" not in said(one_prompt_each)
@@ -61,7 +61,7 @@ def test_a_verdict_is_withheld_where_other_prompts_might_change_it() -> None:
     assert "not worth" not in words
 
 
-def test_a_peer_is_told_of_with_its_build_and_its_best() -> None:
+def test_the_heading_names_the_peers_build_and_the_verdict_its_best() -> None:
     peers = runs({"peer plain": [19], "peer n_max = 1": [15], "peer n_max = 3": [12]})
     build = PeerBinary(program=("llama-server",), build="build 7", same_build=False)
     met = replace(report([*FAST.runs, *peers]), peer=build)
@@ -80,7 +80,7 @@ def test_the_hostile_workload_has_its_own_sentence() -> None:
     assert "auto ÷ plain: 1.50" in said(hostile)
 
 
-def test_what_prompt_lookup_found_is_told() -> None:
+def test_the_verdict_counts_the_tokens_of_prompt_lookup() -> None:
     found = replace(FAST.runs[-1], n_looked_up=4, n_looked_up_accepted=3)
     words = said(report([*FAST.runs[:-1], found]))
     assert "prompt lookup found 4 of the 10 tokens that auto drafted, and 3 of these" in words
@@ -94,19 +94,19 @@ def test_texts_that_differ_are_explained_but_not_a_peers() -> None:
     assert "Where texts differ" not in said(peers)
 
 
-def test_overhead_is_told_in_milliseconds_per_token() -> None:
+def test_overhead_is_reported_in_milliseconds_per_token() -> None:
     timed = report([run(PLAIN, 20, native_share=0.99), run(AUTO, 30)])
     assert "outside of llama.cpp, per token: 0.500 (0.500–0.500) ms" in said(timed)
 
 
-def test_a_synthetic_target_is_called_one_everywhere() -> None:
+def test_a_synthetic_target_is_always_labelled() -> None:
     assert "synthetic target" in "\n".join(heading(FAST))
     assert "synthetic target" in markdown_document(FAST)
     assert to_json(FAST)["subject"]["synthetic"] is True
     assert "synthetic" not in "\n".join(heading(report(FAST.runs, padded=False)))
 
 
-def test_the_heading_says_where_with_what_and_how_busy() -> None:
+def test_the_heading_names_machine_versions_and_load() -> None:
     words = "\n".join(heading(replace(FAST, notes=["Left out: hostile"])))
     for fact in ("Abacus 9000, 4 threads, no accelerator", "0.3.36", "2026-01-02", "1010 M"):
         assert fact in words
@@ -114,14 +114,14 @@ def test_the_heading_says_where_with_what_and_how_busy() -> None:
     assert "Left out: hostile" in words
 
 
-def test_a_missing_drafter_is_told_with_its_reason_and_is_no_waste_of_memory() -> None:
+def test_a_missing_drafter_is_reported_with_its_reason() -> None:
     engine = replace(SLOW.engine, drafter=None, no_pair_detail="it would not load")
     alone = replace(SLOW, engine=engine)
     assert "Drafter: no model (it would not load)" in "\n".join(heading(alone))
     assert "worth" not in said(alone)
 
 
-def test_an_answerless_bench_says_so() -> None:
+def test_a_bench_without_timed_answers_says_so() -> None:
     assert said(report([run(PLAIN, 20, n_timed=1)])) == "No answer was long enough to be timed."
 
 

@@ -1,4 +1,4 @@
-"""What becomes of one answer, or of several at once."""
+"""Test runs of one answer and of several concurrent ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_one_answer_is_timed_by_its_server_from_the_first_token_on() -> None:
     assert (made.prompt, made.repeat, made.streams) == (3, 1, 1)
 
 
-def test_answers_at_once_are_timed_by_the_wall_and_count_together() -> None:
+def test_concurrent_answers_are_timed_by_wall_time_together() -> None:
     made = run(answer(21, 2.0, "a"), answer(9, 1.0, "b"))
     assert (made.n_timed, made.seconds, made.tokens_per_s) == (30, 4.0, 7.5)
     assert made.overhead_ms is None

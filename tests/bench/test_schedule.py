@@ -1,4 +1,4 @@
-"""Who is asked what, and in which company."""
+"""Test the schedule: which prompts run in which mode and group."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_repeats_take_other_prompts() -> None:
     assert len({group.items[0].text for group in run_set.groups}) == 6
 
 
-def test_a_prompt_keeps_its_seed_whatever_else_is_asked() -> None:
+def test_a_prompt_keeps_its_seed_in_every_configuration() -> None:
     seeds = [
         run_set.groups[-1].items[-1].seed for run_set in (*run_sets("qa"), *run_sets("json", "qa"))
     ]
@@ -68,7 +68,7 @@ def test_a_prompt_keeps_its_seed_whatever_else_is_asked() -> None:
     assert len({item.seed for group in run_set.groups for item in group.items}) == 9
 
 
-def test_several_at_once_come_from_several_workloads_each_number_a_leg() -> None:
+def test_each_number_of_streams_has_a_run_set_with_mixed_workloads() -> None:
     single, double = run_sets("json", "chat", n_prompts=4, streams=(1, 2))
     assert (single.streams, double.streams) == (1, 2)
     assert {group.workload for group in double.groups} == {MIXED}
@@ -76,17 +76,17 @@ def test_several_at_once_come_from_several_workloads_each_number_a_leg() -> None
     assert all(len({item.seed for item in group.items}) == 2 for group in double.groups)
 
 
-def test_several_at_once_of_one_workload_keep_its_name() -> None:
+def test_groups_of_one_workload_keep_its_name() -> None:
     (run_set,) = run_sets("json", n_prompts=5, streams=(2,))
     assert [group.workload for group in run_set.groups] == ["json", "json"]  # the fifth is left out
 
 
-def test_no_leg_lets_a_prompt_meet_its_own_cache() -> None:
+def test_no_run_set_lets_a_prompt_find_itself_in_the_cache() -> None:
     with pytest.raises(InvalidRequest, match="it takes 8 prompts to ask 4 at once"):
         run_sets("json", "chat", n_prompts=3, streams=(4,))
 
 
-def test_the_hostile_leg_comes_last_and_compares_plain_with_auto() -> None:
+def test_the_hostile_run_set_comes_last_with_plain_and_auto() -> None:
     usual, hostile = run_sets("json", HOSTILE, "chat", n_prompts=2)
     assert {group.workload for group in usual.groups} == {"json", "chat"}
     assert (usual.hostile, hostile.hostile) == (False, True)

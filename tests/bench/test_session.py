@@ -1,4 +1,4 @@
-"""A whole bench over the demo pair: engines are loaded, asked, and gone again."""
+"""Test a whole bench of the demo pair with real engines."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_the_demo_pair_is_benched_from_load_to_report(settings: Settings) 
     assert to_json(report)["subject"]["drafter"]
 
 
-async def test_a_model_without_a_drafter_is_benched_with_what_it_has(
+async def test_a_model_without_a_drafter_is_benched_with_plain_and_auto(
     settings: Settings, tmp_path: Path
 ) -> None:
     config = BenchConfig(
@@ -117,7 +117,7 @@ async def test_a_peer_answers_the_same_prompts_beside_the_engine(settings: Setti
     assert mix.single_peer == Mode.peer_draft(2)
 
 
-async def test_a_drafter_that_will_not_load_is_not_benched_as_if_it_did(
+async def test_a_drafter_that_does_not_load_ends_the_bench(
     settings: Settings, tmp_path: Path
 ) -> None:
     torn = write_llama(tmp_path / "torn.gguf")
@@ -128,7 +128,7 @@ async def test_a_drafter_that_will_not_load_is_not_benched_as_if_it_did(
         await run_bench(config, subject, settings)
 
 
-async def test_a_drafter_that_cannot_be_made_useless_is_said(
+async def test_a_drafter_that_cannot_be_made_useless_gives_a_note(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = tmp_path / "file"

@@ -1,4 +1,4 @@
-"""A padded model says what the small one says, and is written whole or not at all."""
+"""Test padded models: the small model's text, and atomic files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from specd.bench import synthetic
-from specd.bench.llama_shape import LlamaShape
+from specd.bench.padding import LlamaShape
 from specd.bench.quantized_blocks import FileType
 from specd.bench.subject import demo_subject
 from specd.bench.synthetic import cached, parse_count, read_shape, write_synthetic
@@ -45,7 +42,7 @@ class Answer:
 def answers(weights: Path, *prompts: str) -> Iterator[Answer]:
     engine = load(weights, n_ctx=256)
     recorder = Recorder(engine.loaded.target)
-    engine.loop._target = recorder
+    engine.loop.target = recorder
     for prompt in prompts:
         recorder.rows.clear()
         _, done = engine.answer(prompt, temperature=0.0, n_predict=48, want_context=True)
@@ -54,7 +51,7 @@ def answers(weights: Path, *prompts: str) -> Iterator[Answer]:
 
 
 def assert_same_or_near_tie(a: Answer, b: Answer, rounding: float) -> None:
-    """rounding: what the logits of one position may differ by, up to the first other token."""
+    """Check that the first difference is a near tie.  rounding: its largest gap in logits."""
     n_same = common_prefix(a.tokens, b.tokens)
     for position in range(a.n_prompt - 1, min(n_same, len(a.tokens) - 1)):
         assert np.abs(a.rows[position] - b.rows[position]).max() < rounding
@@ -71,7 +68,7 @@ def assert_same_or_near_tie(a: Answer, b: Answer, rounding: float) -> None:
 
 
 @pytest.mark.native
-def test_the_padded_demo_target_says_what_the_small_one_says(tmp_path: Path) -> None:
+def test_the_padded_demo_target_gives_the_small_models_text(tmp_path: Path) -> None:
     small, large = demo_subject().target, tmp_path / "large.gguf"
     shape = write_synthetic(small, large, 125_000_000)
     assert shape.n_embd == 4 * 256
@@ -103,7 +100,7 @@ def test_grouped_heads_and_added_layers_change_nothing(tmp_path: Path, *, has_ou
 def test_in_another_type_the_first_difference_is_a_near_tie(
     tmp_path: Path, file_type: FileType, *, has_output: bool
 ) -> None:
-    """Other sums and other roundings of what weights are multiplied with, but no other weights."""
+    """The weights are the same, but sums and inputs are rounded differently."""
     small = write_grouped_q8(tmp_path / "small.gguf", has_output=has_output)
     large = tmp_path / "large.gguf"
     write_synthetic(small, large, 2_200_000, file_type=file_type)
@@ -141,7 +138,7 @@ def test_the_small_models_blocks_are_kept_bit_for_bit(tmp_path: Path) -> None:
             assert (padded[name].data[:n_rows, :n_bytes] == tensor.data).all(), name
 
 
-def test_hardly_a_new_weight_is_zero(tmp_path: Path) -> None:
+def test_few_new_weights_are_zero(tmp_path: Path) -> None:
     """Zeros could be cheaper to read or to multiply, somewhere."""
     small = write_grouped_q8(tmp_path / "small.gguf")
     write_synthetic(small, tmp_path / "large.gguf", 20_000_000)
@@ -229,7 +226,7 @@ def test_another_source_is_another_file(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(paths) == 2
 
 
-def test_a_full_disk_is_said_before_anything_is_written(
+def test_a_full_disk_is_reported_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = write_grouped_q8(tmp_path / "small.gguf")
@@ -240,7 +237,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
     assert list((tmp_path / "to").iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+def test_an_unwritable_folder_gives_a_clear_error(tmp_path: Path) -> None:
     small = write_grouped_q8(tmp_path / "small.gguf")
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot be written: "):
@@ -260,7 +257,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- what is refused
 
 
-def test_a_model_that_is_no_q8_0_llama_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_model_that_is_not_a_q8_0_llama_is_named_in_the_error(tmp_path: Path) -> None:
     refused = {
         "only a llama can be padded": write_mamba(tmp_path / "mamba.gguf"),
         "must be Q8_0, it is F32": write_llama(tmp_path / "f32.gguf"),
@@ -276,7 +273,7 @@ def test_a_model_that_is_no_q8_0_llama_is_refused_by_name(tmp_path: Path) -> Non
     assert not (tmp_path / "large.gguf").exists()
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         write_synthetic(tmp_path / "none.gguf", tmp_path / "large.gguf", 10**9)
 
@@ -284,25 +281,14 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text,count", [("1b", 10**9), ("1e9", 10**9), ("350M", 350_000_000), ("1.5B", 1_500_000_000)]
 )
-def test_a_count_of_parameters_is_read_as_people_write_it(text: str, count: int) -> None:
+def test_a_number_of_parameters_may_have_a_suffix(text: str, count: int) -> None:
     assert parse_count(text) == count
 
 
 @pytest.mark.parametrize("text", ["", "b", "-1", "0", "1x", "1e999", "nan", "1..5"])
-def test_a_count_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_number_of_parameters_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_count(text)
-
-
-def test_the_module_is_a_command(tmp_path: Path) -> None:
-    command = typer.Typer()
-    command.command()(synthetic._main)
-    source, large = write_grouped_q8(tmp_path / "small.gguf"), tmp_path / "large.gguf"
-    options = ["--parameters", "2.2m", "--target-type", "q4_0"]
-    result = CliRunner().invoke(command, [str(source), str(large), *options])
-    assert result.exit_code == 0, result.output
-    assert "M parameters, " in result.output
-    assert tensors(large)["blk.0.attn_q.weight"].tensor_type.name == "Q4_0"
 
 
 def test_the_demo_target_is_what_the_shapes_tests_say() -> None:

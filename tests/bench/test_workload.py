@@ -1,4 +1,4 @@
-"""Prompts that flatter nobody, in an order that favours no mode."""
+"""Test that workloads and the order of runs favour no mode."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.bench.workload import WORKLOADS, Form, Prompt, load_workload, order
+from specd.bench.schedule import order
+from specd.bench.workload import WORKLOADS, Form, Prompt, load_workload
 from specd.errors import InvalidRequest
 
 COUNTS = st.integers(1, 40)
@@ -84,6 +85,6 @@ def test_more_prompts_than_there_are_is_a_clear_error() -> None:
         workload.part(20, 10)
 
 
-def test_a_workload_that_is_none_is_refused_with_those_that_are() -> None:
+def test_an_unknown_workload_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequest, match=r"'poems': there are code_completion, .*, hostile"):
         load_workload("poems")

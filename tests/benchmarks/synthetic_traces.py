@@ -1,4 +1,4 @@
-"""A made-up trace: random answers with random guesses, for tests."""
+"""Build synthetic traces: random answers with random guesses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specd.engine.speculative.controller import MAX_DRAFT
 
 
 def answer(share: float, number: int, n_tokens: int = 208, temperature: float = 0.8) -> Answer:
-    """One of whose guesses that share is right; sure ones more often than others."""
+    """Return an answer with that share of right guesses; confident ones are right more often."""
     chance = random.Random(f"{share} {number}")
     right = [chance.random() < share for _ in range(n_tokens)]
     margins = [round(chance.expovariate(0.4 if one else 1.2), 3) for one in right]
@@ -31,7 +31,7 @@ def answer(share: float, number: int, n_tokens: int = 208, temperature: float = 
 
 
 def trace(share: float = 0.7, n_answers: int = 12) -> Trace:
-    """Half of its answers are guessed better, half worse."""
+    """Return a trace; half of its answers have better guesses than the other half."""
     shares = [share * factor for factor in (1.2, 0.6)]
     answers = [answer(shares[n % 2], n) for n in range(n_answers)]
     return Trace("invented", {"from": "nothing"}, answers)

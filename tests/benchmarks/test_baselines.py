@@ -1,4 +1,4 @@
-"""What knows more is faster, and nothing is faster than who knows all."""
+"""Test the baselines: more knowledge is faster, and clairvoyance is fastest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_nothing_is_faster_than_clairvoyance(costs: Curve) -> None:
 
 
 @pytest.mark.parametrize("costs", CURVES, ids=lambda costs: str(costs.name))
-def test_who_knows_the_chances_beats_every_single_length(costs: Curve) -> None:
+def test_the_oracle_is_faster_than_every_single_length(costs: Curve) -> None:
     known = Baselines(ANSWERS, costs)
     cuts = [cut for number in range(6) for cut in session(ANSWERS, number)]
     oracle = sum(known.oracle_ns(cut.answer, cut.end) for cut in cuts)
@@ -41,7 +41,7 @@ def test_who_knows_the_chances_beats_every_single_length(costs: Curve) -> None:
     assert oracle <= best
 
 
-def test_clairvoyance_sends_what_is_right_and_no_more() -> None:
+def test_clairvoyance_sends_only_right_guesses() -> None:
     costs = curve("gpu-large")
     one = replace(synthetic_traces.answer(0.5, 1), right=[True] * 208)
     step = 1.1 * PLAIN_NS + 16 * 0.03 * PLAIN_NS
@@ -53,7 +53,7 @@ def test_clairvoyance_sends_what_is_right_and_no_more() -> None:
     assert Baselines([by_siblings], costs).clairvoyant_ns(by_siblings, 1 + 2) == step
 
 
-def test_true_chances_are_shares() -> None:
+def test_true_probabilities_are_shares() -> None:
     guesses = drafted(ANSWERS)
     table, of_depth = guesses.table()
     right = [one for a in ANSWERS for one in a.right[1:]]
@@ -84,7 +84,7 @@ def test_parts_of_a_joined_answer_are_where_they_were() -> None:
     ]
 
 
-def test_a_cell_is_what_its_sessions_came_to() -> None:
+def test_a_cell_has_the_figures_of_its_sessions() -> None:
     figures = run_cell(TRACE, 0.8, curve("gpu-cheap"), 3)
     assert figures == run_cell(TRACE, 0.8, curve("gpu-cheap"), 3)
     assert figures.worst_session == pytest.approx(min(figures.by_session), abs=1e-4)
@@ -97,7 +97,7 @@ def test_a_cell_is_what_its_sessions_came_to() -> None:
 @pytest.mark.parametrize(
     "name, costs", [("useless drafter", "gpu-cheap"), ("text that turns", "cpu-steps")]
 )
-def test_situations_are_judged_against_what_they_name(name: str, costs: str) -> None:
+def test_situations_are_compared_with_their_references(name: str, costs: str) -> None:
     figures = run_situation(name, TRACE, 0.8, curve(costs), 2)
     assert 0.8 < figures.worst <= figures.ratio < 1.1
 
@@ -110,14 +110,14 @@ def test_several_slots_are_judged_against_fixed_lengths(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_every_situation_says_what_its_worst_answer_took(name: str) -> None:
+def test_every_situation_has_the_time_of_its_worst_answer(name: str) -> None:
     figures = run_situation(name, TRACE, 0.8, curve("dear-rows"), 1)
     assert figures.worst_answer is not None
     assert figures.worst <= figures.ratio
     assert figures == run_situation(name, TRACE, 0.8, curve("dear-rows"), 1)
 
 
-def test_another_history_is_another_beginning() -> None:
+def test_another_history_gives_another_start() -> None:
     perfect, parked = (
         run_situation(f"history of a {name} pair", TRACE, 0.8, curve("gpu-cheap"), 1)
         for name in ("perfect", "parked")

@@ -18,7 +18,7 @@ from benchmarks.simulator.situations import run_situation
 from benchmarks.simulator.trace import Trace
 
 N_SESSIONS = 2
-#: Temperature of the situations, each of which is one session.
+#: Temperature of the situations; each has one session.
 TEMPERATURE = 0.8
 SITUATIONS = (
     "useless drafter",
@@ -52,7 +52,7 @@ def misses(found: dict[tuple[str, float], tuple[float, float]]) -> list[str]:
 
 
 @places
-def test_every_cell_holds_its_bounds(drafter: str, costs: Curve) -> None:
+def test_every_cell_meets_its_bounds(drafter: str, costs: Curve) -> None:
     trace = few(drafter, 3)
     found: dict[tuple[str, float], tuple[float, float]] = {}
     for temperature in trace.temperatures:
@@ -69,7 +69,7 @@ def test_every_cell_holds_its_bounds(drafter: str, costs: Curve) -> None:
 
 
 @places
-def test_every_answer_holds_its_bound_in_other_situations(drafter: str, costs: Curve) -> None:
+def test_every_answer_meets_its_bound_in_other_situations(drafter: str, costs: Curve) -> None:
     trace = few(drafter, 3)
     found: dict[tuple[str, float], tuple[float, float]] = {}
     limits = {limit.situation: limit for limit in SITUATION_LIMITS}

@@ -1,4 +1,4 @@
-"""Compiled modules: found before their sources, and of the same figures."""
+"""Test that compiled modules precede their sources and give the same figures."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ print([engine.answer(SimulatedRequest(one, 150)).ns for one in synthetic_traces.
 
 
 def simulate(*arguments: str) -> list[str]:
-    """Run the program; the kind of module that was imported, and the nanoseconds of answers."""
+    """Return the suffix of the imported module, and the nanoseconds of the answers."""
     command = [sys.executable, "-c", PROGRAM, *arguments]
     return subprocess.run(
         command, cwd=compiled.ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()
 
 
-def test_compiled_modules_are_used_and_decide_the_same(
+def test_compiled_modules_are_used_and_give_the_same_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

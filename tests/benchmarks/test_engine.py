@@ -1,4 +1,4 @@
-"""The simulated engine: exact, repeatable, and all of it is paid."""
+"""Test the simulated engine: exact, repeatable, and all time is charged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRACE = synthetic_traces.trace()
 ANSWERS = TRACE.at(0.8)
 
 
-def test_a_curve_is_read_between_its_widths_and_beyond_them() -> None:
+def test_a_curve_is_interpolated_and_extrapolated() -> None:
     costs = curve("gpu-cheap")
     assert costs.target_ns(1) == PLAIN_NS
     assert costs.target_ns(8) == 1.3 * PLAIN_NS
@@ -44,7 +44,7 @@ def test_plain_decoding_takes_a_pass_for_each_token_but_the_first() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 11, MAX_DRAFT])
-def test_a_fixed_length_takes_what_its_steps_add_up_to(length: int) -> None:
+def test_the_time_at_a_fixed_length_is_the_sum_of_its_steps(length: int) -> None:
     for costs in (curve("cpu-steps"), curve("gpu-dear-drafter")):
         engine = SimulatedEngine(costs)
         for one in ANSWERS[:6]:
@@ -63,7 +63,7 @@ def test_an_engine_has_measured_its_curve_when_it_starts(costs: Curve) -> None:
     assert read_s == pytest.approx(costs.draft_ns(0, 1) * 1e-9)
 
 
-def test_all_time_is_somebodys() -> None:
+def test_all_time_is_charged_to_a_request() -> None:
     engine = SimulatedEngine(curve("cpu-steps"))
     began, cuts = engine.now_ns, session(ANSWERS, 5)
     answered = [engine.answer(SimulatedRequest(cut.answer, cut.end)) for cut in cuts]
@@ -110,10 +110,10 @@ def test_four_slots_share_their_passes() -> None:
 
 @pytest.mark.parametrize("n_slots", [1, 4])
 @pytest.mark.parametrize("length", [0, 1, 5, MAX_DRAFT])
-def test_several_at_a_fixed_length_take_what_their_passes_add_up_to(
+def test_the_time_of_several_at_a_fixed_length_is_the_sum_of_their_passes(
     length: int, n_slots: int
 ) -> None:
-    """Prompts of very different lengths: some are read in one pass, some in several."""
+    """The prompts differ in length: some take one pass, some several."""
     chance = random.Random(length)
     long = [
         replace(one, prompt=[chance.randrange(50) for _ in range(chance.choice((3, 200, 900)))])
@@ -129,7 +129,7 @@ def test_several_at_a_fixed_length_take_what_their_passes_add_up_to(
         assert SharedPassTimer(costs, length).ns(cuts, n_slots) == engine.now_ns - began
 
 
-def test_alone_a_request_answers_for_all_its_time() -> None:
+def test_a_request_alone_is_charged_all_its_time() -> None:
     engine = SimulatedEngine(curve("cpu-steps"))
     for cut in session(ANSWERS, 5):
         answered = engine.answer(SimulatedRequest(cut.answer, cut.end))
@@ -141,7 +141,7 @@ def test_alone_a_request_answers_for_all_its_time() -> None:
 
 @pytest.mark.parametrize("length", [0, 3])
 def test_shares_of_four_slots_add_up_to_their_passes(length: int) -> None:
-    """Answers of one length: none reads its prompt while another one decodes."""
+    """All answers have one length, so none reads its prompt while another one decodes."""
     costs = curve("experts")
     engine = SimulatedEngine(costs, n_slots=4)
     began = engine.now_ns
@@ -160,15 +160,15 @@ def test_shares_of_four_slots_add_up_to_their_passes(length: int) -> None:
             assert each.share.plain_pass_ns == costs.target_ns(4) / 4
 
 
-def test_an_adversary_is_wrong_as_soon_as_it_is_believed() -> None:
+def test_an_adversary_turns_wrong_after_its_drafts_are_sent() -> None:
     engine = SimulatedEngine(curve("gpu-large"))
     fixed_length = SimulatedRequest(ANSWERS[0], 200, 4, SpeculationMode.FIXED, adversary=(3, 1))
     said = engine.answer(fixed_length).done.speculation
-    # The first four are right, and what is always sent never is again.
+    # The first four drafts are right; as drafts never stop, no later one is right.
     assert said.draft_n_accepted == 4 * 4
 
 
-def test_lookup_alone_finds_what_was_said_before() -> None:
+def test_prompt_lookup_alone_finds_repeated_tokens() -> None:
     one = synthetic_traces.answer(0.0, 1)
     again = synthetic_traces.answer(0.0, 1)
     again.tokens[100:200] = one.tokens[0:100]  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""Whatever a history file says, no answer loses more than its bound."""
+"""Test that no history file makes an answer lose more than its bound."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def test_no_history_makes_an_answer_lose_more_than_its_bound(
         answered = engine.answer(SimulatedRequest(answer, end))
         assert answered.done.usage.n_generated == end
         assert round(answered.excess, 2) <= ALLOWED_PASSES
-    # What is kept of it is there to be believed by the next engine.
+    # The next engine must accept the history that this one stores.
     SimulatedEngine(costs, history=engine.controller.history()).answer(SimulatedRequest(GOOD, end))

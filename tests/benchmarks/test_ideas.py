@@ -1,4 +1,4 @@
-"""Ideas are judged by sums that a small case shows to be right."""
+"""Test the sums that judge ideas, on small cases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_sibling_that_is_right_gives_two_tokens_a_pass() -> None:
     assert line_speed(known, FREE) == pytest.approx(1.0, abs=0.02)
     for reads_again in (False, True):
         speed = tree_speed(known, FREE, reads_again=reads_again)
-        # One pass of 1.1 gives the sibling and the token behind it.
+        # One pass of 1.1 gives the sibling and the token after it.
         assert speed == pytest.approx(2 / 1.1, rel=0.02)
     dear = replace(FREE, target={1: 1.0, 2: 1.1, 3: 1.2, 4: 1.3, 5: 1.4})
     moved = tree_speed(known, dear, reads_again=False)
@@ -64,7 +64,7 @@ def test_siblings_that_are_never_right_are_not_sent() -> None:
     assert tree_speed(known, FREE, reads_again=False) == pytest.approx(1.0, abs=0.02)
 
 
-def test_a_draft_that_always_comes_true_is_hidden_by_the_pass() -> None:
+def test_drafting_costs_nothing_if_every_draft_is_accepted() -> None:
     answer = replace(
         ANSWERS[0],
         tokens=list(range(1000, 1000 + 208)),

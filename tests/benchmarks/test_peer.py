@@ -1,4 +1,4 @@
-"""What `make peer` takes of a source distribution, and what it says without one."""
+"""Test what `make peer` unpacks of a source distribution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.peer import __main__ as peer
 from scripts.install import SetUpError
-from scripts.llama_cpp_source import needed_path
+from tools.llama_cpp_source import needed_path
 
 
 def archive(path: Path, *names: str) -> Path:
@@ -34,7 +34,7 @@ def archive(path: Path, *names: str) -> Path:
         ("p-1", None),
     ],
 )
-def test_only_the_servers_own_sources_are_taken(member: str, path: str | None) -> None:
+def test_only_the_servers_own_sources_are_unpacked(member: str, path: str | None) -> None:
     assert needed_path(member, peer.NEEDED) == path
 
 

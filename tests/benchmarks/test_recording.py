@@ -1,4 +1,4 @@
-"""What is recorded is what the engine does: real weights, real llama.cpp, the real loop."""
+"""Test that a recording matches the engine, with real weights and llama.cpp."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from specd.engine.speculative.controller import MAX_DRAFT, MODEL, Controller, Gu
 from tests.engine.llama.conftest import BATCH_INVARIANT, DRAFTER, TARGET, Engine, load
 
 N_TOKENS = 120
-#: Behind these nothing is compared: there a draft meets the end of what was recorded.
+#: Tokens that are compared; later drafts reach the end of the recording.
 N_COMPARED = N_TOKENS - MAX_DRAFT - 1
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Trace:
-    """One answer at a time: the passes are then those of the engine's own single slot."""
+    """Return a recording of one answer at a time, so that the passes are those of a single slot."""
     recording = Recording(
         target=TARGET,
         drafter=DRAFTER,
@@ -45,7 +45,7 @@ def real() -> Engine:
 
 
 class Observed(NamedTuple):
-    """One step: where it began, what was sent and kept, and all guesses with their verdicts."""
+    """One step: its position, the tokens sent and accepted, and all guesses with their outcomes."""
 
     at: int
     sent_by: str
@@ -55,7 +55,7 @@ class Observed(NamedTuple):
 
 
 class Watch:
-    """Hears every step that a controller is told of."""
+    """Records every step that a controller observes."""
 
     def __init__(self, controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[Observed] = []
@@ -100,7 +100,7 @@ def test_the_simulated_engine_drafts_and_accepts_as_the_real_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With either drafter and any length: the same tokens, margins and verdicts."""
-    controller = real.loop._speculation._controller
+    controller = real.loop.speculation.controller
     for answer in answers(recorded):
         with monkeypatch.context() as patched:
             watch = Watch(controller, patched)
@@ -126,7 +126,7 @@ def test_the_simulated_engine_drafts_and_accepts_as_the_real_one(
 
 
 @pytest.mark.native
-def test_a_trace_says_what_it_was_made_of(recorded: Trace) -> None:
+def test_a_trace_names_its_sources(recorded: Trace) -> None:
     assert recorded.provenance["target"]["file"] == "target.gguf"
     assert len(recorded.provenance["drafter"]["sha256"]) == 64
     assert {a.kind for a in recorded.answers} == {"code_completion", "edit"}
@@ -161,7 +161,7 @@ def test_noise_makes_a_drafter_worse(
 
 
 @pytest.mark.native
-def test_a_recorded_answer_is_the_targets_own(recorded: Trace) -> None:
+def test_a_recorded_answer_equals_the_targets_own(recorded: Trace) -> None:
     one = recorded.answers[-1]
     # As it was recorded: another context could round differently.
     engine = load(TARGET, DRAFTER, n_ctx=1536, n_threads=1, flash_attention=True)

@@ -1,4 +1,4 @@
-"""The page: rendered from figures that anybody can play again."""
+"""Test the simulator's page and its stored figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 KEPT = report.read()
 
 
-def test_the_page_is_what_the_kept_figures_say() -> None:
+def test_the_page_matches_the_stored_figures() -> None:
     assert stale(ROOT) == []
 
 
@@ -35,8 +35,8 @@ def test_every_drafter_temperature_curve_and_situation_is_judged() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 17, 40])
-def test_kept_figures_come_out_the_same_when_they_are_played_again(at: int) -> None:
-    """The first sessions of a few cells; `report --check` plays all of them."""
+def test_stored_figures_are_reproduced(at: int) -> None:
+    """Simulate the first sessions of a few cells; `report --check` simulates all of them."""
     kept = KEPT.cells[at]
     trace = report.trace(kept.drafter)
     anew = run_cell(trace, kept.temperature, curve(kept.curve), 4, best_length=kept.best_length)
@@ -85,7 +85,7 @@ def judged(one: CellFigures, ratio: float = 1.0) -> dict[str, bool]:
     return {bound.what: bound.holds for bound in bounds(found)}
 
 
-def test_a_good_controller_holds_every_bound() -> None:
+def test_good_figures_meet_every_bound() -> None:
     assert all(judged(cell()).values())
 
 
@@ -102,13 +102,13 @@ def test_a_good_controller_holds_every_bound() -> None:
         ({"to_oracle": 0.96}, "oracle or best"),
     ],
 )
-def test_a_cell_that_misses_a_bound_is_seen(changed: dict[str, float], what: str) -> None:
+def test_a_cell_that_misses_a_bound_fails(changed: dict[str, float], what: str) -> None:
     missed = [bound for bound, holds in judged(cell(**changed)).items() if not holds]
     assert any(what in bound for bound in missed)
     assert len(missed) <= 2
 
 
-def test_situations_that_miss_their_bounds_are_seen() -> None:
+def test_situations_that_miss_their_bounds_fail() -> None:
     missed = [bound for bound, holds in judged(cell(), 0.92).items() if not holds]
     assert [bound.partition(":")[0] for bound in missed] == [
         limit.situation for limit in SITUATION_LIMITS
@@ -116,7 +116,7 @@ def test_situations_that_miss_their_bounds_are_seen() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SITUATIONS if name != NOISY])
-def test_one_answer_that_loses_too_much_is_seen_in_every_situation(name: str) -> None:
+def test_one_answer_that_loses_too_much_fails_its_situation(name: str) -> None:
     slow = replace(situation(name), worst_answer=2.1)
     found = replace(KEPT, cells=(cell(),), situations=(situation(name), slow))
     [missed] = [bound for bound in bounds(found) if not bound.holds]
@@ -124,7 +124,7 @@ def test_one_answer_that_loses_too_much_is_seen_in_every_situation(name: str) ->
     assert missed.figure.startswith(f"2.1 ({name}, ")
 
 
-def test_figures_are_kept_and_read_again(tmp_path: Path) -> None:
+def test_figures_are_stored_and_read_again(tmp_path: Path) -> None:
     report.write(KEPT, tmp_path / "figures.json")
     assert report.read(tmp_path / "figures.json") == KEPT
     assert (tmp_path / "figures.json").read_bytes() == report.FIGURES.read_bytes()
@@ -162,7 +162,7 @@ def test_the_command_plays_a_file(tmp_path: Path) -> None:
         (["record", "--out", "missing/x.npz"], "missing/x.npz cannot be written: there is no such"),
     ],
 )
-def test_the_command_says_what_is_wrong(
+def test_the_command_reports_errors(
     words: list[str],
     said: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -174,7 +174,7 @@ def test_the_command_says_what_is_wrong(
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many"])
-def test_a_number_of_sessions_is_one_from_1_up(
+def test_the_number_of_sessions_must_be_positive(
     number: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["simulator", "run", "--sessions", number])

@@ -1,4 +1,4 @@
-"""Drafts put together from guesses, and their file."""
+"""Test drafts that are assembled from recorded guesses, and trace files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specd.errors import StoreError
 from tests.benchmarks import synthetic_traces
 
 
-def test_what_was_saved_is_loaded_and_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_a_saved_trace_is_loaded_and_saved_as_the_same_bytes(tmp_path: Path) -> None:
     recorded = synthetic_traces.trace()
     first = recorded.answers[0]
     sure = replace(first, margins=[CERTAIN, *first.margins[1:]])
@@ -41,7 +41,7 @@ def test_a_trace_is_saved_under_the_name_that_was_asked_for_or_refused(tmp_path:
         synthetic_traces.trace().save(tmp_path / "missing" / "mine.npz")
 
 
-def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_trace_is_refused(tmp_path: Path) -> None:
     for name, content in (("text", b"not an archive"), ("empty", b"")):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(StoreError, match="no trace"):
@@ -54,7 +54,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path) -> None:
 
 
 @given(st.floats(0.0, 60.0), st.sampled_from(EDGES[DrafterKind.MODEL]))
-def test_a_margin_that_was_kept_is_in_the_same_bin(margin: float, edge: float) -> None:
+def test_a_stored_margin_is_in_the_same_bin(margin: float, edge: float) -> None:
     edges = EDGES[DrafterKind.MODEL]
     for each in (margin, edge):
         [kept] = _decode(_encode([each]))
@@ -62,7 +62,7 @@ def test_a_margin_that_was_kept_is_in_the_same_bin(margin: float, edge: float) -
         assert kept == pytest.approx(each, abs=0.001)
 
 
-def test_a_draft_goes_on_behind_its_first_error() -> None:
+def test_a_draft_continues_after_its_first_error() -> None:
     one = synthetic_traces.answer(0.6, 3)
     for at in range(1, len(one.tokens)):
         n_right, margins = one.draft(at, len(one.tokens))
@@ -76,7 +76,7 @@ def test_a_draft_goes_on_behind_its_first_error() -> None:
             )
 
 
-def test_a_draft_ends_where_it_foresees_the_end() -> None:
+def test_a_draft_ends_at_a_predicted_end_of_the_answer() -> None:
     one = replace(synthetic_traces.answer(0.6, 3), right=[True] * 208)
     assert one.draft(10, 208)[0] == MAX_DRAFT
     assert one.draft(200, 208) == (8, one.margins[200:])

@@ -1,4 +1,4 @@
-"""A conversation with a fake daemon, and somebody who types."""
+"""A conversation with a fake daemon, and typed lines."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ SHOWN: Json = {"capabilities": ["completion"]}
 
 
 def conversation(url: str, **fields: Any) -> tuple[Conversation, io.StringIO, io.StringIO]:
-    """With what it writes, and what it notes."""
+    """Return the screen, its output and its notes."""
     out, notes = io.StringIO(), io.StringIO()
     screen = Screen(out, Console(file=notes, width=200), is_terminal=False)
     return Conversation(Client(url), screen, "m", **fields), out, notes
 
 
 def counting(body: Json) -> list[Json]:
-    """Answers a chat with the number of its messages."""
+    """A daemon that answers a chat with the number of its messages."""
     said = f"answer {len(body['messages'])}"
     return [{"message": {"content": said}}, {"message": {"content": ""}, "done": True}]
 
@@ -57,7 +57,7 @@ def asked_of(fake: FakeDaemon, name: str) -> list[Json]:
 
 
 def typed(*lines: str | type[BaseException]) -> Callable[[str], str]:
-    """Then the input ends."""
+    """Return a function that reads these lines; then the input ends."""
     rest: Iterator[str | type[BaseException]] = iter(lines)
 
     def read_line(_prompt: str) -> str:

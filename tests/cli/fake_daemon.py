@@ -1,4 +1,4 @@
-"""A daemon of canned answers, over real HTTP, that remembers what it was asked."""
+"""A daemon with prepared answers over real HTTP, which records the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program itself, in a process of its own."""
+"""Run the program in a process of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.daemon_process import ROOT, Daemon
 async def specd(
     daemon: Daemon, *arguments: str, folder: Path, stdin: bytes = b"", status: int = 0
 ) -> bytes:
-    """What it writes to a pipe; what it says of an error where `status` is one."""
+    """Return the standard output; with an error status, the standard error."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "specd", *arguments),
         cwd=folder,

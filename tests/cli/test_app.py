@@ -20,7 +20,7 @@ from tests.cli.fake_daemon import FakeDaemon, Json
 
 
 @pytest.mark.parametrize("flag", ["--version", "-v"])
-def test_the_version_is_ours_and_ollamas(flag: str) -> None:
+def test_version_prints_specds_and_ollamas(flag: str) -> None:
     result = CliRunner().invoke(app, [flag])
     assert result.exit_code == 0
     assert specd.__version__ in result.output
@@ -28,7 +28,7 @@ def test_the_version_is_ours_and_ollamas(flag: str) -> None:
 
 
 @pytest.mark.parametrize("entry", SpecdCommands.entries, ids=lambda entry: entry.name)
-def test_every_command_explains_itself(entry: CommandEntry) -> None:
+def test_every_command_has_help(entry: CommandEntry) -> None:
     result = CliRunner().invoke(app, [entry.name, "--help"])
     assert result.exit_code == 0
     assert result.output.startswith("Usage: ")
@@ -38,7 +38,7 @@ def test_every_command_explains_itself(entry: CommandEntry) -> None:
 
 
 @pytest.mark.parametrize("entry", SpecdCommands.entries, ids=lambda entry: entry.name)
-def test_a_command_says_its_help_in_the_list_and_in_its_own(entry: CommandEntry) -> None:
+def test_the_list_and_the_command_print_the_same_help(entry: CommandEntry) -> None:
     first, *more = inspect.cleandoc(entry.help).split("\n\n")
     own = " ".join(CliRunner().invoke(app, [entry.name, "--help"]).output.split())
     if entry.name != "pairs":  # whose help is that of `pairs show`
@@ -54,29 +54,29 @@ def test_flags_have_no_type_in_the_help() -> None:
         assert "<bool>" not in CliRunner().invoke(app, [entry.name, "--help"]).output
 
 
-def test_specd_alone_prints_its_help() -> None:
+def test_without_a_command_specd_prints_its_help() -> None:
     result = CliRunner().invoke(app, [])
     assert (result.exit_code, result.output) == (0, CliRunner().invoke(app, ["-h"]).output)
     assert "Commands:" in result.output
 
 
-def test_a_command_that_is_misspelt_is_suggested() -> None:
+def test_a_misspelt_command_gives_a_suggestion() -> None:
     result = CliRunner().invoke(app, ["lisst"])
     assert result.exit_code == 2
     assert "Did you mean 'list'?" in result.output
 
 
-def test_help_of_all() -> None:
+def test_help_command_prints_the_help_of_a_command() -> None:
     result = CliRunner().invoke(app, ["help"])
     assert (result.exit_code, result.output) == (0, CliRunner().invoke(app, ["--help"]).output)
     assert CliRunner().invoke(app, ["help", "conjure"]).exit_code == 2
 
 
-def test_a_command_that_is_not_one_is_bad_usage() -> None:
+def test_an_unknown_command_is_bad_usage() -> None:
     assert CliRunner().invoke(app, ["conjure"]).exit_code == 2
 
 
-def test_an_error_is_one_sentence_and_status_1(
+def test_an_error_prints_one_sentence_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as probe:
@@ -98,7 +98,7 @@ def test_an_error_is_one_sentence_and_status_1(
         (KeyError("x"), "a bug in specd: KeyError('x') (set OLLAMA_DEBUG=1 for a traceback)"),
     ],
 )
-def test_no_error_is_a_traceback(
+def test_an_error_prints_no_traceback(
     error: Exception,
     said: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -114,7 +114,7 @@ def test_no_error_is_a_traceback(
     assert (ended.value.code, capsys.readouterr().err) == (1, f"Error: {said}\n")
 
 
-def test_a_bug_can_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_the_traceback_of_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "app", {}.__getitem__)
     monkeypatch.setenv("OLLAMA_DEBUG", "1")
     with pytest.raises(TypeError):
@@ -147,7 +147,7 @@ sys.exit(f"imported: {{sorted(imported)}}" if imported else 0)
 
 
 async def without(modules: set[str], arguments: Sequence[str], **environment: str) -> None:
-    """Run `specd arguments` and fail where it imported one of the modules."""
+    """Run `specd arguments`; fail if it imported one of the modules."""
     program = _PROGRAM.format(heavy=modules)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", program, *arguments),
@@ -185,7 +185,7 @@ async def test_completion_imports_no_heavy_module(command: str) -> None:
         )
 
 
-async def test_talking_to_the_daemon_loads_no_native_code() -> None:
+async def test_a_client_command_loads_no_native_code() -> None:
     parts = [{"response": "Hello"}, {"response": "", "done": True}]
     answers = {"/api/show": {"capabilities": ["completion"]}, "/api/generate": parts}
     async with FakeDaemon(answers).serve() as url:

@@ -1,4 +1,4 @@
-"""Paths of pictures in a prompt."""
+"""Paths of images and audio files in a prompt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.cli.attachments import encode_file, extract_files
+from specd.cli.conversation import encode_file, extract_files
 from specd.errors import InvalidRequest
 
 SEES = ("completion", "vision")
@@ -41,24 +41,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("  ./none.png ", "  ./none.png ", []),
     ],
 )
-def test_paths_that_lead_to_pictures_are_taken_out(
+def test_paths_of_images_are_removed_from_the_text(
     folder: Path, text: str, left: str, names: list[str]
 ) -> None:
     found = extract_files(text, SEES)
     assert (found[0], [file.name for file in found[1]]) == (left, names)
 
 
-def test_only_what_the_model_has_a_sense_for(folder: Path) -> None:
+def test_only_files_that_the_model_can_read_are_attached(folder: Path) -> None:
     assert extract_files("./a.png ./h.wav", ["completion"]) == ("./a.png ./h.wav", [])
     assert extract_files("./a.png ./h.wav", ["audio"]) == ("./a.png", [Path("h.wav")])
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="cannot read"):
         encode_file(tmp_path / "none.png")
 
 
 @given(st.text(alphabet="a/~.\\'\" \n\x00png", max_size=40))
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_accepted(text: str) -> None:
     left, files = extract_files(text, SEES)
     assert files or left == text

@@ -1,4 +1,4 @@
-"""`specd bench` as it is typed."""
+"""`specd bench` as a command."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BENCH += ["--workloads", "code_completion", "--temperature", "0", "--gpu-layers"
     "text,numbers",
     [("1-8", (1, 2, 3, 4, 5, 6, 7, 8)), ("3", (3,)), ("7,1, 3-4", (1, 3, 4, 7)), ("2,2", (2,))],
 )
-def test_numbers_are_read_as_lists_and_ranges(text: str, numbers: tuple[int, ...]) -> None:
+def test_numbers_are_parsed_as_lists_and_ranges(text: str, numbers: tuple[int, ...]) -> None:
     assert parse_numbers("--drafts", text, 16) == numbers
 
 
 @pytest.mark.parametrize("text", ["", "0", "1-17", "a", "1,,2", "-3", "5-2", "1-2-3"])
-def test_numbers_that_are_none_are_refused(text: str) -> None:
+def test_invalid_numbers_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="--streams"):
         parse_numbers("--streams", text, 16)
 
@@ -63,7 +63,7 @@ def test_markdown_and_overhead_alone(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("option", ["--json", "--report"])
-def test_figures_that_could_not_be_kept_are_not_measured(tmp_path: Path, option: str) -> None:
+def test_unwritable_outputs_are_refused_before_the_measurement(tmp_path: Path, option: str) -> None:
     (tmp_path / "file").write_text("")
     nowhere = str(tmp_path / "file" / "below")
     with pytest.raises(InvalidRequest, match=f"{option}: "):
@@ -79,8 +79,6 @@ def test_figures_that_could_not_be_kept_are_not_measured(tmp_path: Path, option:
         (["--workloads", "qa,poems"], "no workload is called 'poems'"),
     ],
 )
-def test_what_cannot_be_asked_is_said_before_anything_is_loaded(
-    options: list[str], complaint: str
-) -> None:
+def test_invalid_options_are_refused_before_a_load(options: list[str], complaint: str) -> None:
     with pytest.raises(InvalidRequest, match=complaint):
         CliRunner().invoke(app, ["bench", "specd-demo", *options], catch_exceptions=False)

@@ -1,4 +1,4 @@
-"""What the commands make of the daemon's answers, and of no answer."""
+"""The clients' handling of answers, errors and an unreachable daemon."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from aiohttp import web
 
 from specd.cli.client import Client
-from specd.cli.responses import DaemonRefused, DaemonUnreachable
-from specd.cli.sync_client import SyncClient
+from specd.cli.sync_client import DaemonRefused, DaemonUnreachable, SyncClient
 from tests.cli.fake_daemon import FakeDaemon
 
 
@@ -19,7 +18,7 @@ async def collect(client: Client) -> list[dict[str, object]]:
     return [part async for part in client.stream("/api/generate", {"model": "m"})]
 
 
-async def test_an_object_comes_back_whole() -> None:
+async def test_get_returns_the_object() -> None:
     daemon = FakeDaemon({"/api/tags": {"models": []}})
     async with daemon.serve() as url, Client(url) as client:
         assert await client.get("/api/tags") == {"models": []}
@@ -39,7 +38,7 @@ async def test_a_final_object_of_a_megabyte_is_read() -> None:
         assert await collect(client) == parts
 
 
-async def test_an_error_in_mid_stream_is_the_daemons_own_sentence() -> None:
+async def test_an_error_in_mid_stream_keeps_the_daemons_text() -> None:
     parts = [{"response": "a"}, {"error": "the engine is gone"}]
     async with FakeDaemon({"/api/generate": parts}).serve() as url, Client(url) as client:
         with pytest.raises(DaemonRefused, match="the engine is gone"):
@@ -61,7 +60,7 @@ async def test_a_stream_that_breaks_off_is_an_error() -> None:
         ({"detail": "teapot"}, '{"detail": "teapot"}'),
     ],
 )
-async def test_a_refusal_carries_status_and_words(answer: object, said: str) -> None:
+async def test_an_error_answer_keeps_status_and_text(answer: object, said: str) -> None:
     daemon = FakeDaemon({"/api/show": answer}, status={"/api/show": 404})
     async with daemon.serve() as url, Client(url) as client:
         with pytest.raises(DaemonRefused) as caught:
@@ -72,7 +71,7 @@ async def test_a_refusal_carries_status_and_words(answer: object, said: str) -> 
     assert str(caught.value) == str(caught_too.value) == said
 
 
-async def test_nobody_at_the_address_is_said_with_what_to_do() -> None:
+async def test_an_unreachable_daemon_is_an_error_with_a_remedy() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -85,7 +84,7 @@ async def test_nobody_at_the_address_is_said_with_what_to_do() -> None:
             await collect(client)
 
 
-async def test_a_whole_answer_is_asked_with_path_body_and_key() -> None:
+async def test_a_request_has_path_body_and_key() -> None:
     seen: list[tuple[str, str]] = []
 
     class Keyed(FakeDaemon):
@@ -115,7 +114,7 @@ async def test_a_whole_answer_is_asked_with_path_body_and_key() -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", DaemonRefused),
     ],
 )
-def test_what_is_no_daemon_is_an_error_and_no_traceback(
+def test_another_server_is_an_error_without_a_traceback(
     answer: bytes, error: type[Exception]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -134,6 +133,6 @@ def test_what_is_no_daemon_is_an_error_and_no_traceback(
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a..b", "no host"])
-def test_a_host_that_is_no_name_is_not_reached(name: str) -> None:
+def test_an_invalid_host_name_is_unreachable(name: str) -> None:
     with pytest.raises(DaemonUnreachable):
         SyncClient(f"http://{name}:1").get("/api/tags")

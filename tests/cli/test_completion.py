@@ -1,4 +1,4 @@
-"""What TAB offers, asked as the shells' own scripts ask it."""
+"""Completion, requested as the shells' scripts request it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from specd.cli.app import main
-from specd.cli.bash_completion import COLON_PREFIX, join_split_names
+from specd.cli.completion import COLON_PREFIX, join_split_names
 from tests.cli.fake_daemon import FakeDaemon
 
 MODELS = {"models": [{"name": name} for name in ("llama3.2:1b", "llama3.2:3b", "qwen3:8b")]}
@@ -19,7 +19,7 @@ Offer = Callable[[str, Sequence[str]], Awaitable[list[str]]]
 
 @pytest.fixture
 def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Offer:
-    """What bash is offered for the last word, by the daemon at a URL."""
+    """Return a function that completes the last word as bash does, with the daemon at a URL."""
 
     async def ask(url: str, words: Sequence[str]) -> list[str]:
         variables = {
@@ -65,7 +65,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     ],
     ids=" ".join,
 )
-async def test_names_of_models_are_offered(
+async def test_completion_offers_model_names(
     line: Sequence[str], names: Sequence[str], offered: Offer
 ) -> None:
     async with FakeDaemon({"/api/tags": MODELS, "/api/ps": LOADED}).serve() as url:
@@ -73,20 +73,18 @@ async def test_names_of_models_are_offered(
 
 
 @pytest.mark.parametrize("answer", [{"models": 1}, {"models": [1, {"name": 2}, {}]}, {}])
-async def test_a_strange_answer_offers_nothing_and_says_nothing(
-    answer: object, offered: Offer
-) -> None:
+async def test_completion_ignores_an_unexpected_answer(answer: object, offered: Offer) -> None:
     async with FakeDaemon({"/api/tags": answer}).serve() as url:
         assert await offered(url, ["specd", "run", ""]) == []
 
 
-async def test_without_a_daemon_nothing_is_offered_and_nothing_is_said(offered: Offer) -> None:
+async def test_completion_without_a_daemon_is_empty(offered: Offer) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         assert await offered(f"127.0.0.1:{probe.getsockname()[1]}", ["specd", "run", ""]) == []
 
 
-async def test_a_daemon_that_does_not_answer_is_not_waited_for(offered: Offer) -> None:
+async def test_completion_does_not_wait_for_a_silent_daemon(offered: Offer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         assert await offered(url, ["specd", "run", ""]) == []
@@ -101,7 +99,7 @@ async def test_a_daemon_that_does_not_answer_is_not_waited_for(offered: Offer) -
         ("specd run a", 2, "specd run a", 2, None),
     ],
 )
-def test_words_are_joined_at_their_colons(
+def test_words_are_joined_at_colons(
     words: str, cursor: int, joined: str, position: int, before: str | None
 ) -> None:
     environment = {

@@ -1,4 +1,4 @@
-"""`specd demo`: both ways asked fairly, and a table that says what was measured."""
+"""`specd demo`: the order of its runs, its table and its sentences."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ import pytest
 from rich.console import Console
 
 from specd.cli.client import Client
-from specd.cli.demo import DemoComparison
-from specd.cli.demo_report import PromptComparison, TimedAnswer, report_table, total, verdict
+from specd.cli.demo import (
+    DemoComparison,
+    PromptComparison,
+    TimedAnswer,
+    report_table,
+    total,
+    verdict,
+)
 from specd.cli.temporary_daemon import TemporaryDaemonFailed, temporary_daemon
 from tests.cli.fake_daemon import FakeDaemon, Json
 
@@ -26,7 +32,7 @@ def compared(
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
-async def test_every_prompt_is_asked_both_ways_with_one_seed_in_alternating_order(
+async def test_every_prompt_runs_in_both_modes_with_one_seed_in_alternating_order(
     repeats: int,
 ) -> None:
     def generate(body: Json) -> list[Json]:
@@ -57,7 +63,7 @@ def test_the_table_adds_up_tokens_and_time_not_speeds() -> None:
     assert total([]).speed == 0.0
 
 
-def test_the_table_says_yes_only_where_all_texts_are_the_same() -> None:
+def test_same_text_is_yes_only_if_all_texts_are_equal() -> None:
     console = Console(file=io.StringIO(), width=120)
     console.print(report_table([compared(2, 1, ACTIVE), compared(2, 1, ACTIVE, "y")], {"seed": 1}))
     assert isinstance(console.file, io.StringIO)
@@ -66,13 +72,13 @@ def test_the_table_says_yes_only_where_all_texts_are_the_same() -> None:
     assert "80 (80%)" in console.file.getvalue()
 
 
-def test_a_gain_is_said_as_a_gain() -> None:
+def test_a_speedup_is_reported() -> None:
     assert verdict([compared(2, 1, ACTIVE)]) == [
         "Speculation paid: 2.00 times the plain speed.",
     ]
 
 
-def test_where_it_did_not_pay_the_controllers_decision_is_shown() -> None:
+def test_without_a_speedup_the_controllers_decision_is_reported() -> None:
     said = verdict([compared(1, 1.25, PARKED), compared(1, 1.25, ACTIVE)])
     assert said[0].startswith("Speculation did not pay here: 0.80 times the plain speed.")
     assert said[1] == (
@@ -81,7 +87,7 @@ def test_where_it_did_not_pay_the_controllers_decision_is_shown() -> None:
     )
 
 
-def test_texts_that_differ_are_said_to_differ_and_where() -> None:
+def test_the_position_of_a_difference_is_reported() -> None:
     comparison = PromptComparison("p", [TimedAnswer("abc", 3, 1)], [TimedAnswer("abX", 3, 1)])
     assert "differ after 2 characters" in comparison.words
     assert any("equally likely" in sentence for sentence in verdict([comparison]))
@@ -91,12 +97,12 @@ def test_texts_that_differ_are_said_to_differ_and_where() -> None:
     assert not later.same_text
 
 
-def test_a_run_that_the_machine_disturbed_does_not_count() -> None:
+def test_the_median_ignores_a_disturbed_run() -> None:
     runs = [TimedAnswer("x", 100, seconds) for seconds in (1.0, 50.0, 1.1)]
     assert PromptComparison("p", runs, runs).plain.seconds == 1.1
 
 
-async def test_a_private_daemon_that_ends_at_once_is_reported_with_its_last_words() -> None:
+async def test_a_temporary_daemon_that_ends_is_an_error_with_its_log() -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('no port for me')"]
     with pytest.raises(TemporaryDaemonFailed, match=r"status 1:\nno port for me"):
         async with temporary_daemon(command):
@@ -118,7 +124,7 @@ http.server.HTTPServer((host, int(port)), H).serve_forever()
 """
 
 
-async def test_a_private_daemon_has_an_empty_store_and_is_gone_afterwards() -> None:
+async def test_a_temporary_daemon_has_an_empty_store_and_is_stopped() -> None:
     async with temporary_daemon([sys.executable, "-c", _SERVER]) as url, Client(url) as client:
         assert await client.get("/api/version") == {"version": "0"}
     async with Client(url) as client:
@@ -126,6 +132,6 @@ async def test_a_private_daemon_has_an_empty_store_and_is_gone_afterwards() -> N
             await client.get("/api/version")
 
 
-def test_what_was_hardly_drafted_is_not_called_a_gain() -> None:
+def test_with_hardly_any_drafts_no_speedup_is_reported() -> None:
     said = verdict([compared(1.2, 1, {**PARKED, "draft_n": 2})])
     assert said[0].startswith("Speculation does not pay here, so almost all decoding was plain")

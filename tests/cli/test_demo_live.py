@@ -1,4 +1,4 @@
-"""`specd demo` for real: its own daemon, the demo pair, llama.cpp."""
+"""`specd demo` with a real daemon, the demo pair and llama.cpp."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specd.cli.demo import DemoComparison
 
 @pytest.mark.native
 @pytest.mark.timeout(180)
-async def test_the_demo_starts_a_daemon_asks_both_ways_and_says_what_it_measured() -> None:
+async def test_the_demo_starts_a_daemon_and_measures_both_modes() -> None:
     out = io.StringIO()
     options = {"num_predict": 24, "temperature": 0.8, "seed": 1}
     demonstration = DemoComparison(Console(file=out, width=120), options, repeats=1)

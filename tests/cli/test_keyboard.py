@@ -1,4 +1,4 @@
-"""What is typed: messages, the history, and the whole of `specd run` at a terminal."""
+"""Typed messages, the history, and `specd run` at a terminal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.cli.conversation_helpers import asked_of, daemon, typed
         ([KeyboardInterrupt, KeyboardInterrupt], None),
     ],
 )
-def test_messages_are_lines_or_what_stands_between_fences(
+def test_messages_are_lines_or_text_between_fences(
     lines: list[str | type[BaseException]], message: str | None
 ) -> None:
     hints: list[int] = []
@@ -44,7 +44,7 @@ def test_messages_are_lines_or_what_stands_between_fences(
     assert len(hints) == lines.count(KeyboardInterrupt)
 
 
-def test_the_history_is_its_owners_and_is_cut_when_it_is_long(
+def test_the_history_file_is_private_and_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "state" / HISTORY_FILE
@@ -62,7 +62,7 @@ def test_the_history_is_its_owners_and_is_cut_when_it_is_long(
     assert [path.name for path in file.parent.iterdir()] == [HISTORY_FILE]
 
 
-def test_a_history_that_cannot_be_written_is_not_worth_a_word(
+def test_an_unwritable_history_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -154,7 +154,9 @@ async def test_a_session_at_a_terminal(tmp_path: Path) -> None:
     assert (tmp_path / HISTORY_FILE).read_text() == "firsT\nfirsT\n/bye\n"
 
 
-async def test_a_later_session_recalls_what_was_typed_unless_it_must_not(tmp_path: Path) -> None:
+async def test_a_later_session_recalls_the_history_unless_it_is_switched_off(
+    tmp_path: Path,
+) -> None:
     (tmp_path / HISTORY_FILE).write_text("earlier\n")
     fake = daemon()
     async with fake.serve() as url:
@@ -171,7 +173,7 @@ async def test_a_later_session_recalls_what_was_typed_unless_it_must_not(tmp_pat
     assert (tmp_path / HISTORY_FILE).read_text() == "earlier\nearlierx\n"
 
 
-async def test_a_refused_model_ends_it_with_one_line(tmp_path: Path) -> None:
+async def test_a_refused_model_ends_the_session_with_one_line(tmp_path: Path) -> None:
     fake = daemon()
     fake.status = {"/api/show": 400}
     fake.answers = {"/api/show": {"error": "no such thing"}}

@@ -1,4 +1,4 @@
-"""Modelfiles: what each line means, and what is wrong with a bad one."""
+"""Modelfiles: the meaning of each line, and the errors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specd import options
 from specd.cli.create_body import create_request, read_parameter
 from specd.cli.modelfile import Command, decode, parse
 from specd.errors import InvalidRequest
-from specd.options import TYPES, Options
+from specd.options import TYPES
 
 pytestmark = pytest.mark.contract("modelfile.grammar")
 
@@ -40,7 +41,7 @@ REQUIRES v0.14.0
 '''
 
 
-def test_every_command_is_read() -> None:
+def test_every_command_is_parsed() -> None:
     assert parse(WHOLE) == [
         Command("from", "./a model.gguf"),
         Command("parameter", "0.5", "temperature"),
@@ -67,7 +68,7 @@ def test_encodings_and_line_ends(encoding: str, line_end: str) -> None:
     assert parse(decode(data)) == [Command("from", "x"), Command("system", "Grüße")]
 
 
-def test_what_cannot_be_printed_is_dropped() -> None:
+def test_unprintable_characters_are_dropped() -> None:
     assert parse("FROM a\x00b\u200bc") == [Command("from", "abc")]
 
 
@@ -88,20 +89,20 @@ def test_what_cannot_be_printed_is_dropped() -> None:
         ("FROM x\nPARAMETER temperature", "Modelfile:2: unexpected EOF: PARAMETER has no value"),
     ],
 )
-def test_a_bad_file_is_a_sentence(text: str, said: str) -> None:
+def test_an_invalid_modelfile_is_an_error(text: str, said: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse(text)
     assert str(caught.value).startswith(said)
 
 
 @given(st.text())
-def test_any_text_is_commands_or_a_sentence(text: str) -> None:
+def test_any_text_gives_commands_or_an_error(text: str) -> None:
     with suppress(InvalidRequest):
         assert any(command.name == "from" for command in parse(text))
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["C", "Z"], exclude_characters='"')))
-def test_quoted_text_comes_back_as_it_is(text: str) -> None:
+def test_quoted_text_is_unchanged(text: str) -> None:
     assert parse(f'FROM x\nSYSTEM """{text}"""')[1] == Command("system", text)
 
 
@@ -135,7 +136,7 @@ def test_paths_are_uploads_and_names_are_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("modelfile.paths")
-def test_a_folder_is_all_its_weights(tmp_path: Path) -> None:
+def test_a_folder_stands_for_all_its_weights(tmp_path: Path) -> None:
     for name in ("mmproj.gguf", "model.gguf", "notes.txt"):
         (tmp_path / name).touch()
     made = create_request(parse(f"FROM {tmp_path}"), Path("/"))
@@ -157,14 +158,16 @@ def test_a_folder_is_all_its_weights(tmp_path: Path) -> None:
         ("DRAFT llama3.2:1b", "no such file: llama3.2:1b"),
     ],
 )
-def test_what_cannot_be_asked_for(line: str, said: str, tmp_path: Path) -> None:
+def test_invalid_commands_are_refused(line: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest) as caught:
         create_request(parse(f"FROM x\n{line}"), tmp_path)
     assert str(caught.value) == f"Modelfile:2: {said}"
 
 
 @pytest.mark.contract("modelfile.parameters")
-def test_old_parameters_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_deprecated_parameters_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     made = create_request(parse("FROM x\nPARAMETER mirostat 1\nPARAMETER top_k 5"), tmp_path)
     assert made.fields["parameters"] == {"top_k": 5}
     assert "mirostat is deprecated" in caplog.text
@@ -174,4 +177,4 @@ def test_old_parameters_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFi
 def test_every_option_is_a_parameter(name: str) -> None:
     text = {int: "7", float: "0.5", bool: "true", tuple: "x"}[TYPES[name]]
     value = read_parameter(name, text)
-    Options.merge({name: [value] if name == "stop" else value})
+    options.parse({name: [value] if name == "stop" else value})

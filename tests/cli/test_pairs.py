@@ -1,4 +1,4 @@
-"""What `specd pairs` says of a store, and of what was learned of its pairs on this machine."""
+"""`specd pairs show`: its rows, sentences and JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from specd.cli.app import app
-from specd.cli.pairs_table import Row, print_rows
+from specd.cli.pairs_show import Row, print_rows
 from specd.core import (
     TEMPERATURE_BANDS,
     BandHistory,
     Drafter,
     EngineSpec,
-    ModelRef,
+    LocalModel,
     NoPair,
     Pair,
     PairHistory,
@@ -36,7 +36,7 @@ from tests.gguf_files import OllamaStore, write_llama
 from tests.pairs.sparse_stores import SparseStore, write_sparse
 
 HERE = machine_name(Devices(probe())())
-TARGET = ModelRef(name="big:70b", full_name="", digest="", weights=Path("w"))
+TARGET = LocalModel(name="big:70b", full_name="", digest="", weights=Path("w"))
 
 
 def band(
@@ -60,7 +60,7 @@ def band(
 
 @pytest.fixture
 def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Writes down what was learned of the store's one model, which has its own draft."""
+    """Return a function that writes the history of the store's only model, which has a DRAFT."""
     store = OllamaStore(tmp_path / "models")
     draft = write_llama(tmp_path / "d.gguf", seed=1)
     store.add("big", weights=write_llama(tmp_path / "t.gguf"), draft=draft)
@@ -110,7 +110,7 @@ def printed(rows: list[Row], width: int, *, terminal: bool) -> list[str]:
     return re.sub("\x1b[^m]*m", "", console.file.getvalue()).splitlines()
 
 
-def test_a_pipe_gets_a_line_for_each_model_that_says_who_drafts_or_why_nobody_does() -> None:
+def test_a_pipe_gets_a_line_per_model() -> None:
     header, *lines = printed(ROWS, 1000, terminal=False)
     assert [re.split("   +", line) for line in (header, *lines)] == [
         ["MODEL", "DRAFTER", "CHOSEN BY", "RULE", "GAIN HERE, OR WHY NONE"],
@@ -121,7 +121,7 @@ def test_a_pipe_gets_a_line_for_each_model_that_says_who_drafts_or_why_nobody_do
     assert not [line for line in (header, *lines) if line.endswith(" ")]
 
 
-def test_a_person_gets_the_sentences_below_their_rows() -> None:
+def test_a_terminal_gets_sentences_below_the_rows() -> None:
     wordy = Row(
         model="big:70b", pair=Pair(target=TARGET, reason=NoPair.UNREADABLE, detail="w " * 60)
     )
@@ -139,7 +139,7 @@ def test_a_person_gets_the_sentences_below_their_rows() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_names_too_long_for_columns_stand_below_each_other() -> None:
+def test_names_too_long_for_columns_are_stacked() -> None:
     name = "hf.co/bartowski/Meta-Llama-3.1-70B-Instruct-GGUF:Q4_K_M"
     drafter = "hf.co/bartowski/Llama-3.2-1B-Instruct-GGUF:Q8_0"
     rule = "~/.config/specd/pairs.toml: */*llama-3.1-70b*"
@@ -161,19 +161,19 @@ def test_names_too_long_for_columns_stand_below_each_other() -> None:
         name,
         f"  drafter: {drafter} (registry)",
         f"  rule: {rule}",
-        "  1.42× at temperature 0.5 to 1 (78% of 100 tokens accepted)",
+        "  draft model 1.42× at temperature 0.5 to 1 (78% of 100 tokens accepted)",
         "big:70b",
         f"  {DETAIL}",
     ]
 
 
-def test_what_was_loaded_and_never_measured_says_so(learn: Callable[..., None]) -> None:
+def test_a_pair_without_measurements_says_so(learn: Callable[..., None]) -> None:
     assert said().splitlines()[1].endswith("not used yet")
     learn(band(gain=None))
     assert said().splitlines()[1].endswith("nothing measured yet")
 
 
-def test_a_pair_has_a_line_for_each_band_that_was_tried(learn: Callable[..., None]) -> None:
+def test_a_pair_has_a_line_per_measured_band(learn: Callable[..., None]) -> None:
     assert json.loads(said("--json"))[0]["gained"] is None
     learn(
         band("model", 0),
@@ -182,14 +182,14 @@ def test_a_pair_has_a_line_for_each_band_that_was_tried(learn: Callable[..., Non
         band("model", 9),
     )
     assert (
-        "1.42× at temperature 0 (78% of 100 tokens accepted);"
+        "draft model 1.42× at temperature 0 (78% of 100 tokens accepted);"
         " prompt lookup 0.90× at temperature 0.5 to 1"
-        " (20% of 100 tokens accepted, resting for now: low_acceptance)\n"
+        " (20% of 100 tokens accepted, parked: low_acceptance)\n"
     ) in said()
     assert gained() == [["model", "0", 1.415], ["lookup", "0.5 to 1", 0.9]]
 
 
-def test_a_drafter_that_lost_is_said_with_when_it_is_tried_again(
+def test_a_skipped_drafter_is_shown_with_its_next_try(
     learn: Callable[..., None], tmp_path: Path
 ) -> None:
     learn(replace(band(gain=0.8, n_accepted=40), n_requests=30, n_drafted=400))
@@ -200,8 +200,8 @@ def test_a_drafter_that_lost_is_said_with_when_it_is_tried_again(
     assert history.save()
     assert (
         "The drafter big:latest (its own draft) made big:latest slower here: at best 0.80 times the"
-        " plain speed over 30 answers, 10% of 400 guesses accepted. It is tried again after 143"
-        " more answers, or after `specd pairs big:latest --forget`.\n"
+        " plain speed over 30 answers, 10% of 400 drafted tokens accepted. It is tried again after"
+        " 143 more answers, or after `specd pairs big:latest --forget`.\n"
     ) in said()
     [row] = json.loads(said("--json"))
     assert row["passed_over"] == [
@@ -219,7 +219,7 @@ def test_a_drafter_that_lost_is_said_with_when_it_is_tried_again(
     assert json.loads(said("--json"))[0]["passed_over"] == []
 
 
-def test_a_drafter_that_lost_is_said_below_the_one_in_its_place() -> None:
+def test_a_skipped_drafter_is_shown_below_its_replacement() -> None:
     lost = SkippedDrafter(
         name="tiny:1b",
         weights=Path("t"),
@@ -244,7 +244,7 @@ def test_a_drafter_that_lost_is_said_below_the_one_in_its_place() -> None:
     ]
 
 
-def test_the_way_it_was_loaded_last_is_shown(learn: Callable[..., None]) -> None:
+def test_the_last_used_entry_is_shown(learn: Callable[..., None]) -> None:
     learn(band(gain=1.1), threads=1)
     learn(band(gain=1.2), threads=2)
     assert gained() == [["model", "0.5 to 1", 1.2]]
@@ -252,15 +252,13 @@ def test_the_way_it_was_loaded_last_is_shown(learn: Callable[..., None]) -> None
     assert gained() == [["model", "0.5 to 1", 1.3]]
 
 
-def test_the_figures_of_another_machine_are_not_shown(learn: Callable[..., None]) -> None:
+def test_the_history_of_another_machine_is_not_shown(learn: Callable[..., None]) -> None:
     learn(band(), machine="another")
     assert json.loads(said("--json"))[0]["gained"] is None
 
 
 @pytest.mark.parametrize("model", [(), ("big",)])
-def test_what_was_learned_can_be_forgotten(
-    learn: Callable[..., None], model: tuple[str, ...]
-) -> None:
+def test_forget_deletes_the_history(learn: Callable[..., None], model: tuple[str, ...]) -> None:
     learn(band())
     learn(band(), threads=2)
     assert said(*model, "--forget") == "forgot 2 pairs\n"
@@ -268,7 +266,9 @@ def test_what_was_learned_can_be_forgotten(
     assert said("--forget") == "forgot 0 pairs\n"
 
 
-def test_another_models_past_is_left_alone(learn: Callable[..., None], tmp_path: Path) -> None:
+def test_forget_keeps_the_history_of_other_models(
+    learn: Callable[..., None], tmp_path: Path
+) -> None:
     learn(band())
     other = write_llama(tmp_path / "other.gguf", seed=7)
     OllamaStore(tmp_path / "models").add("other", weights=other)
@@ -276,7 +276,9 @@ def test_another_models_past_is_left_alone(learn: Callable[..., None], tmp_path:
     assert said("big", "--forget") == "forgot 1 pair\n"
 
 
-def test_a_pattern_means_the_models_that_match(learn: Callable[..., None], tmp_path: Path) -> None:
+def test_a_pattern_selects_the_models_that_match(
+    learn: Callable[..., None], tmp_path: Path
+) -> None:
     learn(band())
     store = OllamaStore(tmp_path / "models")
     for i, name in enumerate(("other:1b", "other:7b")):
@@ -288,7 +290,7 @@ def test_a_pattern_means_the_models_that_match(learn: Callable[..., None], tmp_p
         said("x*")
 
 
-def test_options_may_stand_before_the_command(learn: Callable[..., None]) -> None:
+def test_options_may_precede_the_command(learn: Callable[..., None]) -> None:
     learn(band())
     assert said("--json", "suggest") == said("suggest", "--json")
     assert json.loads(said("--json", "big")) == json.loads(said("big", "--json"))
@@ -296,7 +298,7 @@ def test_options_may_stand_before_the_command(learn: Callable[..., None]) -> Non
     assert (result.exit_code, "--forget" in result.output) == (2, True)
 
 
-def test_a_damaged_model_is_said_once(
+def test_a_damaged_model_is_reported_once(
     learn: Callable[..., None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     learn(band())
@@ -314,7 +316,7 @@ def test_a_damaged_model_is_said_once(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 0.5, 0.8, 1.0, 1.7])
-def test_the_bands_are_called_by_the_temperatures_in_them(temperature: float) -> None:
+def test_bands_are_named_by_their_temperatures(temperature: float) -> None:
     least, _, most = TEMPERATURE_BANDS[temperature_band(temperature)].partition(" to ")
     if least.startswith("above "):
         assert temperature > float(least.removeprefix("above "))

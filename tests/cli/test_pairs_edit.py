@@ -1,4 +1,4 @@
-"""`specd pairs add`, `refuse`, `remove`: what they write, where, and what they will not write."""
+"""`specd pairs add`, `refuse` and `remove`: what they write, and what they refuse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.gguf_files import SHAPE, VOCABULARY, OllamaStore, write_llama, write_
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OllamaStore:
-    """A big model, a small one, and a stranger whose vocabulary differs."""
+    """Create a big model, a small one, and a stranger with another vocabulary."""
     store = OllamaStore(tmp_path / "models")
     store.add("big", weights=write_llama(tmp_path / "big.gguf"))
     store.add("small", weights=write_llama(tmp_path / "small.gguf", seed=1))
@@ -50,7 +50,7 @@ def row(model: str) -> dict[str, object]:
     return found
 
 
-def test_a_rule_that_is_added_pairs_the_model(own: Path) -> None:
+def test_add_pairs_the_model(own: Path) -> None:
     words = said("add", "big", "small", "--max-draft", "4")
     assert f"wrote {own}: small may draft for big" in words
     assert str(rule_files.MACHINE_FILE) in words  # where another user's daemon would look
@@ -60,7 +60,7 @@ def test_a_rule_that_is_added_pairs_the_model(own: Path) -> None:
     assert rule.max_draft == 4
 
 
-def test_a_rule_that_refuses_and_one_that_is_removed(own: Path) -> None:
+def test_refuse_forbids_drafting_and_remove_deletes_the_rule(own: Path) -> None:
     said("add", "big", "small")
     assert f"wrote {own}: nothing drafts for big" in said(
         "refuse", "big", "--reason", "it is quick"
@@ -76,7 +76,7 @@ def test_a_rule_that_refuses_and_one_that_is_removed(own: Path) -> None:
         said("remove", "big")
 
 
-def test_a_drafter_that_speaks_otherwise_is_refused_with_the_verdict(own: Path) -> None:
+def test_a_drafter_with_another_vocabulary_is_refused_with_the_reason(own: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"stranger:latest .* big:latest.*token 7.*--force"):
         said("add", "big", "stranger")
     assert not own.exists()
@@ -84,7 +84,7 @@ def test_a_drafter_that_speaks_otherwise_is_refused_with_the_verdict(own: Path) 
     assert read_rules(own, "user")[0].drafters == ("stranger",)
 
 
-def test_of_several_models_a_drafter_need_fit_only_one(own: Path) -> None:
+def test_a_drafter_must_fit_only_one_of_several_models(own: Path) -> None:
     said("add", "*", "s*")
     assert read_rules(own, "user")[0].targets == ("*",)
 
@@ -94,7 +94,7 @@ def test_a_model_cannot_draft_for_itself() -> None:
         said("add", "big", "big")
 
 
-def test_a_drafter_that_is_missing_is_said_and_added(own: Path, tmp_path: Path) -> None:
+def test_a_missing_drafter_is_added_with_a_warning(own: Path, tmp_path: Path) -> None:
     words = said(
         "add", "big", "tiny:1b", "t*:1b", str(tmp_path / "none.gguf"), "~no-such-user/x.gguf"
     )
@@ -112,7 +112,7 @@ def test_a_file_is_checked_like_a_model(own: Path, tmp_path: Path) -> None:
     assert row("big")["drafter"] == "small.gguf"
 
 
-def test_a_file_may_be_named_from_here(
+def test_a_relative_path_becomes_absolute(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -125,9 +125,7 @@ def test_a_file_may_be_named_from_here(
         said("add", "big", "./bad.gguf")
 
 
-def test_a_target_with_a_drafter_of_its_own_is_warned_of(
-    store: OllamaStore, tmp_path: Path
-) -> None:
+def test_a_target_with_its_own_drafter_gives_a_warning(store: OllamaStore, tmp_path: Path) -> None:
     store.add("both", weights=tmp_path / "big.gguf", draft=tmp_path / "small.gguf")
     warning = "Warning: both:latest has a drafter of its own"
     assert warning in said("add", "both", "small")
@@ -135,13 +133,13 @@ def test_a_target_with_a_drafter_of_its_own_is_warned_of(
     assert "of its own" not in said("add", "big", "small")
 
 
-def test_a_model_that_is_not_here_yet_can_be_given_a_drafter(own: Path) -> None:
+def test_a_missing_target_can_have_a_rule(own: Path) -> None:
     said("add", "hf.co/*/Future-70B-GGUF:*", "small")
     assert read_rules(own, "user")[0].targets == ("hf.co/*/Future-70B-GGUF:*",)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b:c", ".../x", "-x", "a/b/c/d/e"])
-def test_what_is_no_name_is_refused(name: str, own: Path) -> None:
+def test_an_invalid_name_is_refused(name: str, own: Path) -> None:
     with pytest.raises(InvalidName, match="neither a model's name nor a pattern"):
         said("add", "--", name, "small")
     with pytest.raises(InvalidName):
@@ -157,7 +155,7 @@ def test_a_length_out_of_range_is_bad_usage(n: str) -> None:
     assert result.exit_code == 2
 
 
-def test_the_file_that_is_named_is_written(
+def test_add_writes_the_file_of_specd_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: Path
 ) -> None:
     named = tmp_path / "mine.toml"
@@ -168,7 +166,7 @@ def test_the_file_that_is_named_is_written(
     assert not own.exists()
 
 
-def test_root_writes_the_machines_file_only_when_told_to(
+def test_root_writes_the_machines_file_only_with_the_option(
     monkeypatch: pytest.MonkeyPatch, own: Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -178,7 +176,7 @@ def test_root_writes_the_machines_file_only_when_told_to(
     assert len(read_rules(own, "user")) == 2
 
 
-def test_the_machines_file_is_written_and_what_goes_before_it_is_said(own: Path) -> None:
+def test_machine_writes_the_machines_file_and_names_rules_with_priority(own: Path) -> None:
     said("add", "big*", "small")
     words = said("add", "big", "small", "--machine")
     assert f"wrote {rule_files.MACHINE_FILE}" in words
@@ -191,7 +189,7 @@ def test_the_machines_file_is_written_and_what_goes_before_it_is_said(own: Path)
     assert read_rules(own, "user") == ()
 
 
-def test_a_rule_that_is_removed_says_what_decides_then(own: Path) -> None:
+def test_remove_names_the_rule_that_applies_instead(own: Path) -> None:
     said("add", "big", "small")
     said("refuse", "big", "--machine")
     machine = rule_files.MACHINE_FILE
@@ -202,7 +200,7 @@ def test_a_rule_that_is_removed_says_what_decides_then(own: Path) -> None:
     assert "no rule is left" in said("remove", "big", "--machine")
 
 
-def test_a_rule_that_is_replaced_is_said() -> None:
+def test_a_replaced_rule_is_printed() -> None:
     was = "This replaces the earlier rule:"
     assert was not in said("add", "big", "small", "--max-draft", "4")
     assert was not in said("add", "BIG:latest", "small", "--max-draft", "4")
@@ -212,14 +210,14 @@ def test_a_rule_that_is_replaced_is_said() -> None:
     assert f"{was} nothing drafts.\n" in said("add", "big", "small")
 
 
-def test_a_name_that_is_nearly_one_is_asked_about() -> None:
+def test_a_misspelt_name_gives_a_suggestion() -> None:
     words = said("add", "stranegr", "smal")
     assert "Warning: no model here is called stranegr. Did you mean stranger?\n" in words
     assert "`specd pull smal` gets it. Did you mean small?\n" in words
     assert "Did you mean stranger?" in said("refuse", "strangr")
 
 
-def test_a_command_that_is_misspelt_is_suggested() -> None:
+def test_a_misspelt_command_gives_a_suggestion() -> None:
     with pytest.raises(InvalidRequest, match=r"'sugest.*' not found; did you mean `specd pairs su"):
         said("sugest")
     with pytest.raises(ModelNotFound):
@@ -234,7 +232,7 @@ def test_a_misspelt_command_with_models_is_suggested(words: tuple[str, ...], com
         said(*words)
 
 
-def test_a_rule_that_is_added_again_in_capitals_is_the_same_rule(own: Path) -> None:
+def test_rules_are_equal_whatever_their_case(own: Path) -> None:
     said("add", "big:latest", "small")
     assert "another rule" not in said("add", "BIG", "small")
     assert len(read_rules(own, "user")) == 1
@@ -242,7 +240,7 @@ def test_a_rule_that_is_added_again_in_capitals_is_the_same_rule(own: Path) -> N
     assert f"For big:latest another rule has priority: {own}" in said("refuse", "b*")
 
 
-def test_a_file_that_is_named_and_not_there_is_made(
+def test_a_missing_file_of_specd_pairs_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = tmp_path / "new" / "mine.toml"
@@ -256,7 +254,7 @@ def test_a_file_that_is_named_and_not_there_is_made(
     assert row("big")["reason"] == "refused_by_rule"
 
 
-def test_what_can_draft_for_nobody_is_refused(
+def test_a_model_that_can_never_draft_is_refused(
     store: OllamaStore, tmp_path: Path, own: Path
 ) -> None:
     store.add("minilm", weights=write_bert(tmp_path / "bert.gguf"))
@@ -273,7 +271,7 @@ def test_what_can_draft_for_nobody_is_refused(
     assert read_rules(own, "user")[0].drafters == ("broken",)
 
 
-def test_a_drafter_that_is_larger_than_its_target_is_warned_of(
+def test_a_drafter_larger_than_its_target_gives_a_warning(
     store: OllamaStore, tmp_path: Path
 ) -> None:
     huge = write_llama(tmp_path / "huge.gguf", shape=replace(SHAPE, n_layer=6), seed=2)
@@ -283,14 +281,12 @@ def test_a_drafter_that_is_larger_than_its_target_is_warned_of(
     assert "is larger than" not in said("add", "*", "huge")
 
 
-def test_a_target_that_matches_nothing_is_warned_of() -> None:
+def test_a_target_that_matches_nothing_gives_a_warning() -> None:
     assert "Warning: no model here is called nosuchmodel." in said("add", "nosuchmodel", "small")
     assert "Warning: no model here is called x*." in said("refuse", "x*")
 
 
-def test_a_model_called_like_a_command_can_still_be_asked_for(
-    store: OllamaStore, tmp_path: Path
-) -> None:
+def test_a_model_named_like_a_command_can_be_shown(store: OllamaStore, tmp_path: Path) -> None:
     store.add("add", weights=write_llama(tmp_path / "add.gguf", seed=3))
     assert row("add:latest")["model"] == "add:latest"
     [found] = json.loads(said("show", "add", "--json"))

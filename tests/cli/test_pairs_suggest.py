@@ -1,4 +1,4 @@
-"""`specd pairs suggest`: what to pull, and where nothing would help."""
+"""`specd pairs suggest`: what to pull, and why nothing would help."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from specd.cli.app import app
 from specd.cli.pairs_suggest import Suggestion, show, suggest_for_pair
-from specd.core import Drafter, ModelRef, NoPair, Pair
+from specd.core import Drafter, LocalModel, NoPair, Pair
 from specd.errors import ModelNotFound
 from specd.pairs import Rule, rule_files
 from tests.gguf_files import OllamaStore, write_llama
 
-TARGET = ModelRef(name="big:70b", full_name="", digest="", weights=Path("w"))
+TARGET = LocalModel(name="big:70b", full_name="", digest="", weights=Path("w"))
 RULE = Rule(
     targets=("big:*",),
     drafters=("small:1b*", "small:3b*"),
@@ -32,13 +32,13 @@ def alone(reason: NoPair = NoPair.NOT_FOUND, detail: str = "No drafter is instal
     return Pair(target=TARGET, reason=reason, detail=detail)
 
 
-def test_what_is_not_here_yet_is_suggested_the_best_first() -> None:
+def test_missing_drafters_are_suggested_the_best_first() -> None:
     found = suggest_for_pair(alone(), RULE, set())
     assert (found.pull, found.command) == (("small:1b", "small:3b"), "specd pull small:1b")
     assert found.expected == {"code": 2.07, "any": 1.3}
 
 
-def test_where_one_that_is_here_does_not_fit_the_next_is_suggested() -> None:
+def test_the_next_drafter_is_suggested_if_a_local_one_does_not_fit() -> None:
     here = {"registry.ollama.ai/library/small:1b"}
     pair = alone(NoPair.VOCABULARY_DIFFERS, "It speaks otherwise.")
     found = suggest_for_pair(pair, RULE, here)
@@ -50,19 +50,19 @@ def test_where_one_that_is_here_does_not_fit_the_next_is_suggested() -> None:
     "reason",
     [NoPair.REFUSED_BY_RULE, NoPair.CANNOT_REWIND, NoPair.EMBEDS, NoPair.DISABLED_BY_USER],
 )
-def test_where_no_drafter_would_help_it_says_why(reason: NoPair) -> None:
+def test_the_reason_is_given_if_no_drafter_can_help(reason: NoPair) -> None:
     found = suggest_for_pair(alone(reason, "Because."), RULE, set())
     assert (found.pull, found.why) == ((), "Because.")
 
 
-def test_a_rule_may_know_drafters_that_nobody_can_pull() -> None:
+def test_a_rule_without_drafters_to_pull_gives_its_reason() -> None:
     rule = Rule(targets=("big:*",), drafters=("x*",), origin="registry", reason="they differ")
     for reason in ("they differ", "they differ."):
         found = suggest_for_pair(alone(), replace(rule, reason=reason), set())
         assert found.why == "Nothing to pull: they differ."
 
 
-def test_a_model_that_nobody_knows_of_can_be_given_one() -> None:
+def test_a_model_without_a_rule_suggests_adding_one() -> None:
     found = suggest_for_pair(alone(detail="No rule names one, and it is quick."), None, set())
     assert found.why == (
         "No rule names one, and it is quick. `specd pairs add big:70b DRAFTER` names one."
@@ -72,7 +72,7 @@ def test_a_model_that_nobody_knows_of_can_be_given_one() -> None:
 @pytest.mark.parametrize(
     "origin,words", [("registry", "the published pair"), ("user", "your rule")]
 )
-def test_what_a_rule_names_is_suggested_beside_one_from_the_shelf(origin: str, words: str) -> None:
+def test_a_rules_drafter_is_suggested_next_to_a_local_one(origin: str, words: str) -> None:
     drafter = Drafter(name="stopgap:2b", weights=Path("d"), source="shelf")
     pair = Pair(target=TARGET, drafter=drafter, pull=("small:1b",))
     found = suggest_for_pair(pair, replace(RULE, origin=origin), set())
@@ -82,14 +82,14 @@ def test_what_a_rule_names_is_suggested_beside_one_from_the_shelf(origin: str, w
     assert "stopgap:2b drafts for it, from the local store" in found.why
 
 
-def test_a_model_that_has_one_needs_none() -> None:
+def test_a_model_with_a_drafter_gets_no_suggestion() -> None:
     drafter = Drafter(name="small:1b", weights=Path("d"), source="registry")
     found = suggest_for_pair(Pair(target=TARGET, drafter=drafter), RULE, set())
     assert (found.drafter, found.pull) == ("small:1b", ())
     assert found.why == "small:1b drafts for it already."
 
 
-def test_commands_stay_whole_and_reasons_are_folded() -> None:
+def test_commands_stay_on_one_line_and_reasons_are_wrapped() -> None:
     pull = ("hf.co/somebody/A-Model-With-A-Long-Name-Indeed-DRAFT-0.5B-GGUF", "small:3b")
     rows = [
         Suggestion(model="moe:30b", why="It is a mixture of experts. " * 4),
@@ -132,7 +132,7 @@ def said(*arguments: str) -> str:
     return result.output
 
 
-def test_the_packaged_registry_suggests_for_what_is_on_the_shelf(store: OllamaStore) -> None:
+def test_the_packaged_registry_suggests_drafters_for_local_models(store: OllamaStore) -> None:
     refused, wanting = json.loads(said("--json"))
     assert (wanting["model"], wanting["command"]) == ("qwen3:32b", "specd pull qwen3:0.6b")
     assert wanting["expected"] == {"any": 1.3}
@@ -142,7 +142,7 @@ def test_the_packaged_registry_suggests_for_what_is_on_the_shelf(store: OllamaSt
     assert json.loads(said("qwen3:32b", "--json")) == [wanting]
 
 
-def test_a_shelf_with_nothing_to_wish_for_says_so(
+def test_a_store_where_every_model_has_a_drafter_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "empty"))
@@ -150,7 +150,7 @@ def test_a_shelf_with_nothing_to_wish_for_says_so(
     assert said() == "Every model here has a drafter.\n"
 
 
-def test_a_model_that_is_missing_is_an_error_and_a_damaged_one_a_row(
+def test_a_missing_model_is_an_error_and_a_damaged_one_a_row(
     store: OllamaStore, tmp_path: Path
 ) -> None:
     with pytest.raises(ModelNotFound):

@@ -1,4 +1,4 @@
-"""What a pull, a push or a create leaves on the screen, from top to bottom."""
+"""The lines and bars of a pull, a push or a create."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def shown(lines: list[dict[str, Any]], error: Exception | None = None) -> 
     return [line.split("━")[0].strip() for line in screen.getvalue().splitlines() if line.strip()]
 
 
-async def test_the_last_line_is_the_last_thing_said() -> None:
+async def test_the_last_status_is_the_last_line() -> None:
     assert await shown(PULL) == [
         "pulling manifest",
         "pulling aaaaaaaaaaaa",
@@ -47,6 +47,6 @@ async def test_a_long_sentence_is_one_line() -> None:
     assert await shown([{"status": sentence}]) == [sentence]
 
 
-async def test_what_goes_wrong_leaves_the_bars_and_is_raised() -> None:
+async def test_an_error_stops_the_bars_and_is_raised() -> None:
     with pytest.raises(RuntimeError, match="cut"):
         await shown(PULL[:2], RuntimeError("cut"))

@@ -1,4 +1,4 @@
-"""What ps prints: a table for scripts, and sentences for people."""
+"""`specd ps`: a table in a pipe, sentences on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from specd.cli.ps import _ps, pair_lines
+from specd.cli.ps import pair_lines, print_models
 from specd.cli.sync_client import SyncClient
 from specd.core import NoPair
 from tests.cli.fake_daemon import FakeDaemon
@@ -70,12 +70,12 @@ async def printed(*models: dict[str, Any], terminal: int = 0, prefix: str = "") 
         highlight=False,
     )
     async with FakeDaemon({"/api/ps": {"models": list(models)}}).serve() as url:
-        await asyncio.to_thread(_ps, SyncClient(url), console, prefix)
+        await asyncio.to_thread(print_models, SyncClient(url), console, prefix)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-async def test_a_script_gets_a_line_for_each_model_and_two_columns_more() -> None:
+async def test_a_pipe_gets_two_more_columns() -> None:
     common = COMMON | {"size": 1000}
     models = [
         {**common, "name": "a:1", "size_vram": 1000, "specd": PAIRED},
@@ -101,7 +101,7 @@ async def test_a_script_gets_a_line_for_each_model_and_two_columns_more() -> Non
     assert foreign.split()[-2:] == ["none", "-"]
 
 
-async def test_a_person_gets_ollamas_columns_and_what_drafts_below() -> None:
+async def test_a_terminal_gets_ollamas_columns_with_the_drafter_below() -> None:
     models = [
         {**COMMON, "name": "llama3.3:70b", "specd": PAIRED},
         {**COMMON, "name": "qwen3:32b", "specd": PLAIN},
@@ -120,8 +120,8 @@ async def test_a_person_gets_ollamas_columns_and_what_drafts_below() -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
-async def test_no_line_of_ours_is_wider_than_the_terminal(columns: int) -> None:
-    detail = "The drafter tiny:latest does not speak the vocabulary of it: " + "word " * 40
+async def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
+    detail = "The drafter tiny:latest has another vocabulary than it: " + "word " * 40
     model = {**COMMON, "name": "m:1", "specd": PLAIN | {"detail": detail}}
     header, row, *ours = (await printed(model, terminal=columns)).splitlines()
     assert header.startswith("NAME")
@@ -132,7 +132,7 @@ async def test_no_line_of_ours_is_wider_than_the_terminal(columns: int) -> None:
 
 
 @pytest.mark.parametrize("reason", NoPair)
-async def test_every_reason_reaches_script_and_person(reason: NoPair) -> None:
+async def test_every_reason_is_shown_in_a_pipe_and_on_a_terminal(reason: NoPair) -> None:
     model = {**COMMON, "name": "m:1", "specd": PLAIN | {"reason": reason, "detail": "Why."}}
     assert f"none ({reason})" in await printed(model)
     assert f"  plain: {reason} — Why.\n" in await printed(model, terminal=80)
@@ -147,7 +147,7 @@ async def test_every_reason_reaches_script_and_person(reason: NoPair) -> None:
         ("setting", 1.0, "72% accepted, stops below 100%", "stops below 100% accepted"),
     ],
 )
-def test_a_person_is_told_which_acceptance_drafting_needs(
+def test_the_acceptance_that_drafting_needs_is_shown(
     source: str, threshold: float, of_answers: str, before: str
 ) -> None:
     known = {**PAIRED, "threshold": threshold, "threshold_source": source}
@@ -156,7 +156,7 @@ def test_a_person_is_told_which_acceptance_drafting_needs(
     assert pair_lines(fresh)[0].endswith(f" · 1.3 GB on CUDA0 · {before}")
 
 
-def test_a_drafter_that_rests_says_why() -> None:
+def test_a_parked_drafter_is_shown_with_the_reason() -> None:
     said = {"state": "parked", "reason": "does_not_pay", "detail": "it lost: slow", "gain": 0.98}
     assert pair_lines(PAIRED | said) == [
         "parked: llama3.2:1b (registry) · 1.3 GB on CUDA0 · 0.98× over 12 requests · 72% accepted",
@@ -165,7 +165,7 @@ def test_a_drafter_that_rests_says_why() -> None:
     ]
 
 
-def test_an_answer_too_short_for_a_draft_says_so_of_a_drafter_that_does_not_rest() -> None:
+def test_an_answer_too_short_for_a_draft_does_not_count_as_parked() -> None:
     said = {"state": "active", "reason": "answer_too_short", "detail": "it was short", "gain": None}
     assert pair_lines(PAIRED | said) == [
         "drafts: llama3.2:1b (registry) · 1.3 GB on CUDA0 · 12 requests",
@@ -174,7 +174,7 @@ def test_an_answer_too_short_for_a_draft_says_so_of_a_drafter_that_does_not_rest
     ]
 
 
-def test_prompt_lookup_at_work_is_told_beside_the_missing_drafter() -> None:
+def test_active_prompt_lookup_is_shown_with_the_missing_drafter() -> None:
     said = {"state": "active", "gain": 1.4, "requests": 1}
     assert pair_lines(PLAIN | said | {"detail": "Too big."}) == [
         "drafts: prompt lookup · 1.40× over 1 request",
@@ -182,7 +182,7 @@ def test_prompt_lookup_at_work_is_told_beside_the_missing_drafter() -> None:
     ]
 
 
-def test_a_target_on_several_devices_is_told_by_device() -> None:
+def test_a_target_on_several_devices_is_shown_by_device() -> None:
     devices = {"CUDA0": 24_000_000_000, "CUDA1": 17_000_000_000, "CPU": 0}
     target = TARGET | {"devices": devices}
     where = "target: 24 GB on CUDA0, 17 GB on CUDA1"
@@ -190,7 +190,7 @@ def test_a_target_on_several_devices_is_told_by_device() -> None:
     assert where in pair_lines(PLAIN | {"target": target})
 
 
-def test_before_the_first_answer_nothing_is_claimed() -> None:
+def test_before_the_first_answer_no_gain_is_shown() -> None:
     fresh = {"state": None, "gain": None, "requests": 0, "draft_n": 0}
     drafts, _ = pair_lines(PAIRED | fresh)
     assert drafts == "drafts: llama3.2:1b (registry) · 1.3 GB on CUDA0"
@@ -248,5 +248,5 @@ async def test_the_program_prints_what_the_daemon_has_loaded(tmp_path: Path) -> 
         ),
     ],
 )
-def test_a_person_is_told_what_a_text_is_the_same_for(found: Any, line: str) -> None:
+def test_the_conditions_of_exactness_are_shown(found: Any, line: str) -> None:
     assert pair_lines({**PAIRED, "exact": found})[2:] == ([line] if line else [])

@@ -1,4 +1,4 @@
-"""`specd pull` and `specd push`: what they ask, and what they show."""
+"""`specd pull` and `specd push`: their requests and output."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 
 from specd.cli.client import Client
-from specd.cli.pull import _pull
-from specd.cli.push import _push
-from specd.cli.responses import DaemonRefused
+from specd.cli.progress import transfer
+from specd.cli.sync_client import DaemonRefused
 from tests.cli.fake_daemon import FakeDaemon
 
 LAYER = {"digest": f"sha256:{'a' * 64}", "total": 4_100_000_000}
@@ -31,8 +30,9 @@ async def test_a_pull_shows_its_layers_and_its_steps() -> None:
     ]
     daemon = FakeDaemon({"/api/pull": lines})
     console, out = recording_console()
-    async with daemon.serve() as url:
-        await _pull(Client(url), console, ["a", "[b]"], insecure=True)
+    async with daemon.serve() as url, Client(url) as client:
+        for model in ("a", "[b]"):
+            await transfer(client, console, "pull", model, insecure=True)
     assert daemon.asked == [
         ("/api/pull", {"model": model, "insecure": True}) for model in ("a", "[b]")
     ]
@@ -41,20 +41,20 @@ async def test_a_pull_shows_its_layers_and_its_steps() -> None:
     assert out.getvalue().count("verifying sha256 digest\nsuccess\n") == 2
 
 
-async def test_a_push_ends_with_what_the_registry_says() -> None:
+async def test_a_push_ends_with_the_registrys_error() -> None:
     lines = [{"status": "retrieving manifest"}, {"error": "unauthorized: access denied"}]
     daemon = FakeDaemon({"/api/push": lines})
     console, out = recording_console()
-    async with daemon.serve() as url:
+    async with daemon.serve() as url, Client(url) as client:
         with pytest.raises(DaemonRefused, match="unauthorized: access denied"):
-            await _push(Client(url), console, "a", insecure=False)
+            await transfer(client, console, "push", "a")
     assert daemon.asked == [("/api/push", {"model": "a"})]
     assert out.getvalue().rstrip() == "retrieving manifest"
 
 
-async def test_a_daemon_that_ends_in_mid_pull_has_not_succeeded() -> None:
+async def test_a_connection_closed_in_mid_pull_is_an_error() -> None:
     daemon = FakeDaemon({"/api/pull": [{"status": "pulling manifest"}]})
     console, _ = recording_console()
-    async with daemon.serve() as url:
+    async with daemon.serve() as url, Client(url) as client:
         with pytest.raises(DaemonRefused, match="closed the connection before the end"):
-            await _pull(Client(url), console, ["a"], insecure=False)
+            await transfer(client, console, "pull", "a")

@@ -1,4 +1,4 @@
-"""`specd rm` and `specd cp`: what they ask, and what they say."""
+"""`specd rm` and `specd cp`: their requests and output."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import asyncio
 import pytest
 
 from specd.cli.cp import copy
-from specd.cli.responses import DaemonRefused
 from specd.cli.rm import delete
-from specd.cli.sync_client import SyncClient
+from specd.cli.sync_client import DaemonRefused, SyncClient
 from tests.cli.fake_daemon import FakeDaemon
 
 
-async def test_models_are_unloaded_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_rm_unloads_and_deletes_models(capsys: pytest.CaptureFixture[str]) -> None:
     daemon = FakeDaemon({"/api/generate": {}, "/api/delete": None})
     async with daemon.serve() as url:
         await asyncio.to_thread(delete, SyncClient(url), ["a", "[b]"])
@@ -24,7 +23,7 @@ async def test_models_are_unloaded_and_deleted(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "deleted 'a'\ndeleted '[b]'\n"
 
 
-async def test_a_model_that_cannot_be_loaded_is_deleted_and_a_missing_one_is_told(
+async def test_rm_deletes_a_model_that_cannot_be_unloaded_and_reports_a_missing_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     answers = {"/api/generate": {"error": "damaged"}, "/api/delete": None}
@@ -39,7 +38,7 @@ async def test_a_model_that_cannot_be_loaded_is_deleted_and_a_missing_one_is_tol
     assert len(daemon.asked) == 2
 
 
-async def test_a_copy(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_cp_copies_a_model(capsys: pytest.CaptureFixture[str]) -> None:
     daemon = FakeDaemon({"/api/copy": None})
     async with daemon.serve() as url:
         await asyncio.to_thread(copy, SyncClient(url), "a", "b:v1")

@@ -1,7 +1,8 @@
-"""`specd run`: prompts, chats, vectors, and models that are missing."""
+"""`specd run`: prompts, chats, vectors and missing models."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,21 +13,21 @@ from typer.testing import CliRunner
 
 from specd.cli.app import app
 from specd.cli.chat import answer_or_chat, chat
-from specd.cli.responses import DaemonRefused
 from specd.cli.run import _whole_prompt
+from specd.cli.sync_client import DaemonRefused
 from specd.errors import InvalidRequest
 from tests.cli.conversation_helpers import FINAL, SHOWN, asked_of, conversation, daemon, typed
 from tests.cli.fake_daemon import FakeDaemon
 
 
 async def run(url: str, text: str, *, chats: bool = False, **fields: Any) -> tuple[str, str]:
-    """What was written and what was noted."""
+    """Return the output and the notes."""
     talk, out, notes = conversation(url, **fields)
     await answer_or_chat(talk, text, {"dimensions": 2, "truncate": None}, chats=chats)
     return out.getvalue(), notes.getvalue()
 
 
-async def test_an_answer_is_written_as_it_comes() -> None:
+async def test_an_answer_is_streamed_to_the_output() -> None:
     fake = daemon(generate=[{"response": "Hel"}, {"response": "lo [b] :smile:"}, FINAL])
     async with fake.serve() as url:
         out, notes = await run(url, "Hi", verbose=True)
@@ -38,7 +39,7 @@ async def test_an_answer_is_written_as_it_comes() -> None:
     assert "drafting:             60 of 80 tokens accepted (75%)" in notes
 
 
-async def test_what_was_asked_for_is_sent() -> None:
+async def test_options_are_sent_with_the_request() -> None:
     fields: dict[str, Any] = {
         "options": {"seed": 1},
         "format": "json",
@@ -65,7 +66,7 @@ ENDLESS = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.bos_token_id": 1}
         ({"model_info": {}}, {}, None),
     ],
 )
-async def test_an_answer_of_a_model_without_an_end_token_has_a_bound(
+async def test_a_model_without_an_end_token_gets_a_token_limit(
     shown: dict[str, Any], options: dict[str, Any], bound: int | None
 ) -> None:
     final = {**FINAL, "done_reason": "length"}
@@ -86,14 +87,14 @@ async def test_an_answer_of_a_model_without_an_end_token_has_a_bound(
 
 
 @pytest.mark.parametrize("hides", [False, True])
-async def test_thoughts_are_told_from_the_answer_or_hidden(hides: bool) -> None:
+async def test_thinking_is_marked_or_hidden(hides: bool) -> None:
     parts = [{"thinking": "Hm"}, {"thinking": "m."}, {"response": "Yes."}, FINAL]
     async with daemon(generate=parts).serve() as url:
         out, _ = await run(url, "Hi", is_thinking_hidden=hides)
     assert out == ("" if hides else "Thinking...\nHmm.\n...done thinking.\n\n") + "Yes.\n"
 
 
-async def test_pictures_go_to_a_model_that_sees(tmp_path: Path) -> None:
+async def test_images_are_sent_to_a_vision_model(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"PNG")
     fake = daemon({"capabilities": ["completion", "vision"]}, generate=[FINAL])
     async with fake.serve() as url:
@@ -121,7 +122,7 @@ async def test_without_a_prompt_or_a_terminal_the_model_is_loaded() -> None:
     assert asked_of(fake, "generate") == [{"model": "m", "options": {}, "stream": False}]
 
 
-async def test_a_chat_remembers_its_turns_until_it_is_cleared() -> None:
+async def test_a_chat_sends_its_turns_until_it_is_cleared() -> None:
     fake = daemon()
     async with fake.serve() as url:
         talk, out, _ = conversation(url)
@@ -136,7 +137,7 @@ async def test_a_chat_remembers_its_turns_until_it_is_cleared() -> None:
     assert "answer 3" in out.getvalue()
 
 
-async def test_turns_of_the_modelfile_are_shown_and_left_to_the_daemon() -> None:
+async def test_messages_of_the_modelfile_are_printed_but_not_sent() -> None:
     turns = [
         {"role": "system", "content": "Hush"},
         {"role": "user", "content": "Hi"},
@@ -153,7 +154,7 @@ async def test_turns_of_the_modelfile_are_shown_and_left_to_the_daemon() -> None
     assert asked_of(fake, "chat")[0]["messages"] == [{"role": "user", "content": "one"}]
 
 
-async def test_a_refused_turn_is_said_and_is_not_remembered() -> None:
+async def test_a_refused_turn_is_reported_and_dropped() -> None:
     fake = FakeDaemon(
         {"/api/generate": {"done": True}, "/api/chat": {"error": "too long"}},
         status={"/api/chat": 400},
@@ -167,7 +168,7 @@ async def test_a_refused_turn_is_said_and_is_not_remembered() -> None:
 
 
 class Missing(FakeDaemon):
-    """Has no model until it is pulled."""
+    """A daemon without the model until it is pulled."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/api/show" and "/api/pull" not in [path for path, _ in self.asked]:
@@ -176,7 +177,7 @@ class Missing(FakeDaemon):
         return await super().handle(request)
 
 
-async def test_a_model_that_is_missing_is_pulled() -> None:
+async def test_a_missing_model_is_pulled() -> None:
     fake = Missing(
         {
             "/api/show": SHOWN,
@@ -195,7 +196,7 @@ async def test_a_model_that_is_missing_is_pulled() -> None:
     assert out.getvalue() == "Hello\n"
 
 
-async def test_a_model_that_no_registry_has_is_known_before_anything_is_typed() -> None:
+async def test_a_model_in_no_registry_is_an_error_before_the_chat() -> None:
     fake = FakeDaemon(
         {
             "/api/show": {"error": "model 'm' not found"},
@@ -208,7 +209,7 @@ async def test_a_model_that_no_registry_has_is_known_before_anything_is_typed() 
             await run(url, "", chats=True)
 
 
-def test_what_is_piped_comes_before_the_prompt() -> None:
+def test_piped_text_precedes_the_prompt() -> None:
     assert _whole_prompt("a file\n", ["sum", "it"]) == "a file\n sum it"
     assert _whole_prompt("\n", ["Hi"]) == "Hi"
     assert _whole_prompt(" x\n", []) == " x\n"
@@ -228,7 +229,7 @@ def test_what_is_piped_comes_before_the_prompt() -> None:
         (["m", "--", "Hi there"], {}),
     ],
 )
-def test_flags_are_ollamas(
+def test_flags_work_as_in_ollama(
     arguments: list[str], sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bodies: list[dict[str, Any]] = []
@@ -250,16 +251,16 @@ def test_flags_are_ollamas(
 @pytest.mark.parametrize(
     "arguments", [["--think=deep"], ["--format", "xml"], ["--format", "[]"], ["--truncate=maybe"]]
 )
-def test_flags_that_say_nothing_are_refused(arguments: list[str]) -> None:
+def test_invalid_flag_values_are_refused(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, ["run", "m", "Hi", *arguments])
     assert isinstance(result.exception, InvalidRequest)
     assert arguments[0].partition("=")[0] in str(result.exception)
 
 
-async def test_an_interrupted_answer_is_kept_as_far_as_it_was_heard(
+async def test_an_interrupted_answer_keeps_the_text_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ctrl-C arrives with the first words."""
+    """A daemon that sends Ctrl-C with the first words."""
 
     def interrupt(text: str) -> None:
         if text == "Well, ":
@@ -271,6 +272,7 @@ async def test_an_interrupted_answer_is_kept_as_far_as_it_was_heard(
         await response.write(b'{"message": {"content": "Well, "}}\n')
         while True:
             await response.write(b'{"message": {"content": ""}}\n')
+            await asyncio.sleep(0.001)
 
     class Endless(FakeDaemon):
         async def handle(self, request: web.Request) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""`specd run`, `stop` and `rm` against a daemon of their own."""
+"""`specd run`, `stop` and `rm` with a real daemon."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_commands_in_a_shell(daemon: Daemon, tmp_path: Path) -> None:
     assert said == b"Error: model 'm:latest' not found\n"
 
 
-async def test_what_is_saved_begins_where_the_conversation_was(daemon: Daemon) -> None:
+async def test_a_saved_model_continues_the_conversation(daemon: Daemon) -> None:
     screen = Screen(io.StringIO(), Console(file=io.StringIO()), is_terminal=False)
     talk = Conversation(Client(daemon.url), screen, "m")
     lines = ("/set parameter seed 3", "/set system Be kind.", "one", "/save mine", "/load mine")
@@ -65,7 +65,7 @@ async def test_what_is_saved_begins_where_the_conversation_was(daemon: Daemon) -
 
 
 @pytest.mark.native
-async def test_real_engines_speak_think_and_embed(tmp_path: Path) -> None:
+async def test_real_engines_answer_think_and_embed(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     store.add("speaker", weights=write_scripted_model(tmp_path / "s.gguf", SCRIPTS, SPEAKING))
     pooled = write_llama(tmp_path / "e.gguf", extra={"llama.pooling_type": 1})

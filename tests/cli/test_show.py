@@ -1,4 +1,4 @@
-"""`specd show`: its sections, and parts that come as they are stored."""
+"""`specd show`: its sections and single parts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ BRIEF = """\
 """
 
 
-async def test_the_brief_view_has_ollamas_sections_and_leaves_out_what_is_not_known() -> None:
+async def test_show_has_ollamas_sections_without_empty_ones() -> None:
     out = io.StringIO()
     async with FakeDaemon({"/api/show": ANSWER}).serve() as url:
         console = Console(file=out, width=40, emoji=False)
@@ -85,7 +85,7 @@ async def test_the_brief_view_has_ollamas_sections_and_leaves_out_what_is_not_kn
     assert sections({}) == []
 
 
-def test_the_verbose_view_has_metadata_and_tensors_before_the_texts() -> None:
+def test_verbose_adds_metadata_and_tensors_before_the_texts() -> None:
     found = dict(sections(ANSWER, verbose=True))
     assert list(found)[4:] == ["Metadata", "Tensors", "System", "License"]
     assert [line.split(maxsplit=1)[1] for line in found["Metadata"]] == [
@@ -138,13 +138,11 @@ def test_the_verbose_view_has_metadata_and_tensors_before_the_texts() -> None:
         ),
     ],
 )
-def test_who_would_draft_is_told_behind_all_that_is_ollamas(
-    pair: dict[str, object], said: list[str]
-) -> None:
+def test_the_drafter_section_comes_last(pair: dict[str, object], said: list[str]) -> None:
     assert sections(ANSWER | {"specd": pair})[-1] == ("Drafter", said)
 
 
-def test_a_model_in_memory_says_what_its_text_is_the_same_for_as_ps_does() -> None:
+def test_a_loaded_model_shows_its_exactness() -> None:
     exact = {"speculation": True, "parallel": False, "prompt_cache": True, "enforced": []}
     pair = {"drafter": "small:1b", "exact": exact}
     _, lines = sections(ANSWER | {"specd": pair})[-1]
@@ -157,12 +155,12 @@ def test_a_model_in_memory_says_what_its_text_is_the_same_for_as_ps_does() -> No
     )
 
 
-def test_a_model_in_memory_says_which_acceptance_drafting_needs() -> None:
+def test_a_loaded_model_shows_the_acceptance_that_drafting_needs() -> None:
     pair = {"drafter": "small:1b", "threshold": 0.25, "threshold_source": "measured"}
     assert "acceptance    pays from 25%" in dict(sections(ANSWER | {"specd": pair}))["Drafter"]
 
 
-def test_one_part_at_a_time() -> None:
+def test_only_one_part_can_be_requested() -> None:
     result = CliRunner().invoke(app, ["show", "m", "--license", "--system"])
     assert "only one of" in str(result.exception)
 
@@ -174,7 +172,7 @@ TEMPLATE = '{{ .System }}\n{{ if eq .Prompt "x" }}\t{{ .Prompt }}{{ end }} '
 
 @pytest.mark.timeout(120)
 @pytest.mark.contract("command.show", "command.create")
-async def test_a_modelfile_that_was_redirected_makes_the_same_model_again(tmp_path: Path) -> None:
+async def test_a_redirected_modelfile_creates_the_same_model(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     store.add(
         "x",

@@ -1,4 +1,4 @@
-"""What list, ps and show print."""
+"""The tables and figures of list, ps and show."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from specd.cli.formatting import (
     format_past,
     table_lines,
 )
-from specd.cli.responses import DaemonRefused
 from specd.cli.stop import unload
-from specd.cli.sync_client import SyncClient
+from specd.cli.sync_client import DaemonRefused, SyncClient
 from tests.cli.fake_daemon import FakeDaemon
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -52,11 +51,11 @@ def text_of(console: Console) -> str:
         (800 * 86400, "2 years"),
     ],
 )
-def test_spans_are_said_in_the_unit_that_says_enough(seconds: float, words: str) -> None:
+def test_durations_use_the_largest_exact_unit(seconds: float, words: str) -> None:
     assert format_duration(timedelta(seconds=seconds)) == words
 
 
-def test_timestamps_are_said_as_ollama_says_them() -> None:
+def test_timestamps_are_formatted_as_in_ollama() -> None:
     assert format_past("2026-11-21T10:00:00.123456789Z", NOW) == "2 hours ago"
     assert format_past("", NOW) == ""
     assert format_expiry("2026-11-21T13:04:30+01:00", NOW) == "4 minutes from now"
@@ -64,7 +63,7 @@ def test_timestamps_are_said_as_ollama_says_them() -> None:
     assert format_expiry("2318-01-01T00:00:00Z", NOW) == "Forever"
 
 
-def test_figures_have_the_digits_that_ollama_shows() -> None:
+def test_sizes_have_ollamas_digits() -> None:
     sizes = [999, 1000, 1_300_000_000, 9_990_000, 13_800_000_000, 2 * 10**15]
     assert [format_bytes(n) for n in sizes] == [
         "999 B",
@@ -92,25 +91,25 @@ async def test_list_has_a_line_per_model() -> None:
     assert line.rstrip().endswith("years ago")
 
 
-async def test_list_and_ps_show_only_names_that_begin_so() -> None:
+async def test_list_and_ps_filter_by_prefix() -> None:
     facts = {"digest": DIGEST, "size": 1, "modified_at": "", "expires_at": "", "size_vram": 1}
     models = [{**facts, "name": name} for name in ("Ab:1", "b:1")]
     daemon = FakeDaemon({"/api/tags": {"models": models}, "/api/ps": {"models": models}})
     async with daemon.serve() as url:
         console = recording_console()
-        await asyncio.to_thread(ps._ps, SyncClient(url), console, "aB")
+        await asyncio.to_thread(ps.print_models, SyncClient(url), console, "aB")
         listed = await asyncio.to_thread(list_.lines, SyncClient(url), 200, "aB")
     for lines in (text_of(console).splitlines(), listed):
         assert [line.split()[0] for line in lines] == ["NAME", "Ab:1"]
 
 
-def test_a_narrow_screen_cuts_nothing_off_and_gets_narrower_gaps() -> None:
+def test_a_narrow_terminal_gets_narrower_gaps() -> None:
     rows = [("NAME", "ID"), ("a" * 8, "12")]
     assert table_lines(rows, 12) == ["NAME      ID", "aaaaaaaa  12"]
     assert table_lines([("NAME", "ID"), ("b" * 20, "12")], 12)[-1] == "b" * 20 + "  12"
 
 
-async def test_stop_unloads_and_knows_a_model_that_is_not_there() -> None:
+async def test_stop_unloads_a_model_and_reports_a_missing_one() -> None:
     answers = {"/api/generate": {"done": True}}
     daemon = FakeDaemon(answers)
     async with daemon.serve() as url:

@@ -1,4 +1,4 @@
-"""What `specd run` writes: whole to a pipe, wrapped and dimmed on a terminal; its report."""
+"""The output of `specd run` in a pipe and on a terminal, and its report."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from specd.cli.formatting import format_drafting, go_duration, report_lines
 from specd.cli.terminal_output import Screen, WordWrapper
-from specd.cli.verbose_stats import format_drafting, go_duration, report_lines
 from tests.cli.conversation_helpers import FINAL
 from tests.cli.fake_daemon import Json
 
@@ -39,7 +39,7 @@ def test_lines_break_between_words(text: str, width: int, lines: str) -> None:
 
 
 @given(st.text(alphabet=" \nab日", max_size=60), st.integers(4, 20))
-def test_wrapping_loses_no_word_and_keeps_within_the_width(text: str, width: int) -> None:
+def test_wrapping_keeps_all_words_within_the_width(text: str, width: int) -> None:
     text = "\n".join(line for line in text.split("\n") if all(len(w) < 4 for w in line.split(" ")))
     lines = wrapped(text, width)
     assert "".join(lines.split()) == "".join(text.split())
@@ -58,7 +58,7 @@ def speak(screen: Screen) -> None:
     screen.end()
 
 
-def test_a_pipe_gets_every_letter() -> None:
+def test_a_pipe_gets_the_text_unchanged() -> None:
     recording_console, out = screen(is_terminal=False)
     speak(recording_console)
     assert out.getvalue() == (
@@ -66,7 +66,7 @@ def test_a_pipe_gets_every_letter() -> None:
     )
 
 
-def test_on_a_terminal_thoughts_are_dim_and_a_model_cannot_command_it(
+def test_a_terminal_gets_dim_thinking_and_no_control_characters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "10")
@@ -77,7 +77,7 @@ def test_on_a_terminal_thoughts_are_dim_and_a_model_cannot_command_it(
     assert answer.replace("\n", " ").split()[1:] == ["Yes", "]0;xand", "no"]
 
 
-def test_the_end_of_a_thought_that_is_all_there_is() -> None:
+def test_an_answer_of_thinking_alone_is_closed() -> None:
     terminal, out = screen(is_terminal=False)
     terminal.begin()
     terminal.think("Hm")
@@ -85,7 +85,7 @@ def test_the_end_of_a_thought_that_is_all_there_is() -> None:
     assert out.getvalue() == "Thinking...\nHm\n...done thinking.\n\n"
 
 
-def test_the_report_has_ollamas_lines_and_what_speculation_gained() -> None:
+def test_the_report_has_ollamas_lines_and_one_on_drafting() -> None:
     assert report_lines(FINAL) == [
         "total duration:       5.25s",
         "load duration:        12.5ms",
@@ -101,7 +101,7 @@ def test_the_report_has_ollamas_lines_and_what_speculation_gained() -> None:
     assert report_lines({}) == []
 
 
-def test_a_report_is_broken_between_words_below_its_values() -> None:
+def test_a_long_report_line_is_wrapped_below_its_value() -> None:
     why = "the drafter rests since its drafts take longer than they save"
     final = {"eval_count": 2, "speculation": {"state": "parked", "reason": "x", "detail": why}}
     assert report_lines(final, 60) == [
@@ -120,11 +120,11 @@ def test_a_report_is_broken_between_words_below_its_values() -> None:
         ({"state": "active", "draft_n": 3, "draft_n_accepted": 1}, "1 of 3 tokens accepted (33%)"),
     ],
 )
-def test_drafting_is_told_in_one_line(speculation: Json, words: str) -> None:
+def test_drafting_is_reported_in_one_line(speculation: Json, words: str) -> None:
     assert format_drafting(speculation) == words
 
 
-def test_a_note_and_a_line_break_at_words_on_a_terminal_alone(
+def test_notes_and_lines_are_wrapped_only_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "10")
@@ -152,5 +152,5 @@ def test_a_note_and_a_line_break_at_words_on_a_terminal_alone(
         (3_600_000_000_000, "1h0m0s"),
     ],
 )
-def test_durations_are_gos(ns: int, text: str) -> None:
+def test_durations_are_formatted_as_in_go(ns: int, text: str) -> None:
     assert go_duration(ns) == text

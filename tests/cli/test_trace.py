@@ -1,4 +1,4 @@
-"""`specd trace`: what it prints and how it ends, through the child that replays."""
+"""`specd trace`: its output and exit status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_trace_is_explained_and_replayed(
     assert "not ended" in said
 
 
-def test_a_changed_decision_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_decision_exits_with_1(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = write_trace(tmp_path)
     lines = path.read_text().splitlines()
     changed = next(at for at, line in enumerate(lines) if line.startswith('["plan"'))
@@ -48,7 +48,7 @@ def test_a_changed_decision_is_found(tmp_path: Path, capfd: pytest.CaptureFixtur
     assert f"\n    then: {then}\n    now:  {now}\n" in said
 
 
-def test_a_call_that_todays_controller_cannot_answer_is_a_difference(
+def test_a_call_that_the_controller_cannot_replay_is_a_difference(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = write_trace(tmp_path)
@@ -57,7 +57,7 @@ def test_a_call_that_todays_controller_cannot_answer_is_a_difference(
     assert "now:  KeyError: 99" in capfd.readouterr().out
 
 
-def test_a_file_that_is_no_trace_is_an_error(
+def test_a_file_that_is_not_a_trace_is_an_error(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "x"

@@ -22,7 +22,7 @@ async def client(daemon: Daemon) -> AsyncIterator[anthropic.AsyncAnthropic]:
 
 
 @pytest.mark.contract("anthropic.count-tokens", "anthropic.answer", "anthropic.stream")
-async def test_a_message_says_the_same_streamed_and_whole_and_its_prompt_is_counted(
+async def test_a_streamed_message_equals_the_whole_one_and_its_prompt_is_counted(
     client: anthropic.AsyncAnthropic,
 ) -> None:
     asked: Any = {"model": "specd-demo", "messages": TURN, "system": "Be brief."}
@@ -49,7 +49,9 @@ async def test_models_are_listed(client: anthropic.AsyncAnthropic) -> None:
 
 
 @pytest.mark.contract("anthropic.errors")
-async def test_errors_are_the_clients_own_classes(client: anthropic.AsyncAnthropic) -> None:
+async def test_errors_are_raised_as_the_clients_own_classes(
+    client: anthropic.AsyncAnthropic,
+) -> None:
     with pytest.raises(anthropic.NotFoundError, match="model 'absent' not found"):
         await client.messages.create(model="absent", max_tokens=1, messages=TURN)
     tools: Any = [{"name": "f", "input_schema": {"type": "object"}}]

@@ -1,4 +1,4 @@
-"""A drafter that the daemon pulls by itself, from a registry over TLS, and then drafts with."""
+"""A drafter that the daemon pulls from a registry over TLS, and then uses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def ask(daemon: Daemon, **fields: Any) -> dict[str, Any]:
     return dict(last["speculation"])
 
 
-async def test_a_missing_drafter_is_pulled_beside_the_answers_and_drafts_from_the_next_load(
+async def test_a_missing_drafter_is_pulled_during_answers_and_used_at_the_next_load(
     tmp_path: Path,
 ) -> None:
     daemon_with_registry, go_on = DaemonWithRegistry(tmp_path), asyncio.Event()
@@ -91,7 +91,7 @@ async def test_a_missing_drafter_is_pulled_beside_the_answers_and_drafts_from_th
         assert (found["drafter"], found["reason"]) == (None, "drafter_not_found")
         go_on.set()
         await wait_for_words(
-            daemon, f"{daemon_with_registry.small} is here; it drafts from the next load."
+            daemon, f"{daemon_with_registry.small} is installed; it drafts from the next load."
         )
         await ask(daemon, keep_alive=0)
         assert await ended(daemon.engines())
@@ -106,10 +106,10 @@ async def test_a_missing_drafter_is_pulled_beside_the_answers_and_drafts_from_th
 
 @pytest.mark.parametrize(
     "fault,words",
-    [(status(404), "could not be pulled"), (None, "is here, and does not draft")],
+    [(status(404), "could not be pulled"), (None, "is installed but not used")],
     ids=["none", "another vocabulary"],
 )
-async def test_what_cannot_draft_is_asked_for_once_and_costs_no_answer(
+async def test_an_unusable_drafter_is_requested_once_and_fails_no_answer(
     tmp_path: Path, fault: Fault | None, words: str
 ) -> None:
     daemon_with_registry = DaemonWithRegistry(tmp_path, byte_vocabulary(shuffle_seed=1))
@@ -126,7 +126,7 @@ async def test_what_cannot_draft_is_asked_for_once_and_costs_no_answer(
     assert len([s for s in daemon_with_registry.remote.seen if "/manifests/" in s.path]) == 1
 
 
-async def test_the_end_of_the_daemon_does_not_wait_for_a_pull(tmp_path: Path) -> None:
+async def test_the_shutdown_does_not_wait_for_a_pull(tmp_path: Path) -> None:
     daemon_with_registry = DaemonWithRegistry(tmp_path)
     async with daemon_with_registry as daemon:
         daemon_with_registry.remote.faults.extend([then(asyncio.Event())] * 9)

@@ -1,4 +1,4 @@
-"""Models made through the running daemon, quantized by real llama.cpp, and answering."""
+"""Models created through the running daemon and quantized by real llama.cpp."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
 
 @pytest.fixture
 async def client(daemon: Daemon) -> AsyncIterator[ollama.AsyncClient]:
-    client = ollama.AsyncClient(daemon.url)
-    yield client
-    await client._client.aclose()
+    async with ollama.AsyncClient(daemon.url) as client:
+        yield client
 
 
 async def create(daemon: Daemon, **fields: object) -> list[dict[str, Any]]:
@@ -50,7 +49,7 @@ async def create(daemon: Daemon, **fields: object) -> list[dict[str, Any]]:
 @pytest.mark.contract(
     "create.from-files", "create.from-model", "store.prune", "draft.used", "create.draft"
 )
-async def test_a_pair_is_uploaded_and_answers_speculatively(
+async def test_an_uploaded_pair_answers_speculatively(
     tmp_path: Path, daemon: Daemon, client: ollama.AsyncClient
 ) -> None:
     assert not list((tmp_path / "models" / "blobs").iterdir())

@@ -1,4 +1,4 @@
-"""The `ollama` and `openai` packages ask the running daemon for vectors; and what may go wrong."""
+"""Embeddings for the `ollama` and `openai` packages from the running daemon, and their errors."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
 
 @pytest.fixture
 async def client(daemon: Daemon) -> AsyncIterator[ollama.AsyncClient]:
-    client = ollama.AsyncClient(daemon.url)
-    yield client
-    await client._client.aclose()
+    async with ollama.AsyncClient(daemon.url) as client:
+        yield client
 
 
 @pytest.mark.contract("embed.normalised", "embed.dimensions", "embed.old", "embed.truncate")
 @pytest.mark.parametrize("model", ["bert", "decoder"])
-async def test_ollamas_client_gets_a_vector_for_each_text(
+async def test_ollamas_client_gets_an_embedding_for_each_text(
     client: ollama.AsyncClient, model: str
 ) -> None:
     found = await client.embed(model, TEXTS)
@@ -70,7 +69,7 @@ async def test_ollamas_client_gets_a_vector_for_each_text(
     np.testing.assert_allclose(old.embedding, found.embeddings[0], atol=2e-3)
 
 
-async def test_openais_client_gets_the_same_vectors(
+async def test_openais_client_gets_the_same_embeddings(
     client: ollama.AsyncClient, daemon: Daemon
 ) -> None:
     known = await client.embed("bert", TEXTS)
@@ -86,7 +85,7 @@ async def test_openais_client_gets_the_same_vectors(
     assert math.isclose(math.hypot(*floats.data[0].embedding), 1, abs_tol=1e-6)
 
 
-async def test_many_requests_at_once_are_all_answered(client: ollama.AsyncClient) -> None:
+async def test_many_concurrent_requests_are_all_answered(client: ollama.AsyncClient) -> None:
     texts = [f"text {n} {'word ' * (n % 30)}" for n in range(60)]
     known = (await client.embed("bert", texts)).embeddings
     found = await asyncio.gather(*(client.embed("bert", text) for text in texts))
@@ -94,7 +93,7 @@ async def test_many_requests_at_once_are_all_answered(client: ollama.AsyncClient
 
 
 @pytest.mark.contract("embed.load")
-async def test_an_embedder_is_loaded_listed_and_let_go(client: ollama.AsyncClient) -> None:
+async def test_an_embedding_model_is_loaded_listed_and_unloaded(client: ollama.AsyncClient) -> None:
     assert (await client.embed("decoder", "", keep_alive="10m")).embeddings == []
     [model] = (await client.ps()).models
     assert (model.name, model.context_length) == ("decoder:latest", SHAPE.n_ctx)
@@ -104,7 +103,7 @@ async def test_an_embedder_is_loaded_listed_and_let_go(client: ollama.AsyncClien
     assert (await client.ps()).models == []
 
 
-async def test_what_cannot_embed_says_so(client: ollama.AsyncClient) -> None:
+async def test_a_model_without_embeddings_gets_a_clear_error(client: ollama.AsyncClient) -> None:
     for model, status, words in (
         ("chat", 501, "This server does not support embeddings"),
         ("rerank", 500, "it is a reranker"),
@@ -118,14 +117,14 @@ async def test_what_cannot_embed_says_so(client: ollama.AsyncClient) -> None:
 
 
 @pytest.mark.contract("embed.nan")
-async def test_a_damaged_model_gives_an_error_and_no_numbers(client: ollama.AsyncClient) -> None:
+async def test_an_embedding_with_nan_is_an_error(client: ollama.AsyncClient) -> None:
     with pytest.raises(ollama.ResponseError, match="embedding contains NaN or Inf") as caught:
         await client.embed("spoiled", "a")
     assert caught.value.status_code == 400
 
 
 @pytest.mark.contract("embed.truncate", "embed.truncate-off")
-async def test_a_text_is_cut_to_any_context_that_has_room_for_a_token(
+async def test_a_text_is_truncated_to_the_context(
     client: ollama.AsyncClient,
 ) -> None:
     alone = await client.embed("bert", "a")
@@ -139,7 +138,7 @@ async def test_a_text_is_cut_to_any_context_that_has_room_for_a_token(
 
 @pytest.mark.contract("embed.nothing-left")
 @pytest.mark.parametrize("num_ctx", [2, 1, 0])
-async def test_a_context_with_room_for_no_token_of_a_text_is_refused(
+async def test_a_context_too_small_for_one_token_is_refused(
     client: ollama.AsyncClient, num_ctx: int
 ) -> None:
     words = "input after truncation exceeds maximum context length"
@@ -148,7 +147,7 @@ async def test_a_context_with_room_for_no_token_of_a_text_is_refused(
     assert caught.value.status_code == 400
 
 
-async def test_a_killed_engine_is_replaced_and_nobody_notices(
+async def test_a_killed_engine_is_replaced_and_the_client_sees_no_error(
     client: ollama.AsyncClient, daemon: Daemon
 ) -> None:
     before = await client.embed("bert", "a")
@@ -158,20 +157,23 @@ async def test_a_killed_engine_is_replaced_and_nobody_notices(
     np.testing.assert_allclose(after.embeddings, before.embeddings, atol=1e-6)
 
 
-async def test_a_text_that_kills_costs_its_own_answer(tmp_path: Path) -> None:
+async def test_a_text_that_kills_the_engine_fails_only_its_own_request(tmp_path: Path) -> None:
     fill_store(tmp_path)
-    async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
-        client = ollama.AsyncClient(daemon.url)
+    async with (
+        running(tmp_path, engine=FAKE_ENGINE) as daemon,
+        ollama.AsyncClient(daemon.url) as client,
+    ):
         with pytest.raises(ollama.ResponseError, match="model runner has unexpectedly stopped"):
             await client.embed("bert", ["fine", "crash"])
         assert (await client.embed("bert", "fine")).embeddings == [[1.0]]
-        await client._client.aclose()
 
 
-async def test_a_client_that_leaves_frees_the_engine(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_frees_the_engine(tmp_path: Path) -> None:
     fill_store(tmp_path)
-    async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
-        client = ollama.AsyncClient(daemon.url)
+    async with (
+        running(tmp_path, engine=FAKE_ENGINE) as daemon,
+        ollama.AsyncClient(daemon.url) as client,
+    ):
         await client.embed("bert", "")
         engines = daemon.engines()
         assert engines
@@ -182,10 +184,9 @@ async def test_a_client_that_leaves_frees_the_engine(tmp_path: Path) -> None:
             await hanging
         await client.embed("bert", "", keep_alive=0)
         assert await ended(engines)
-        await client._client.aclose()
 
 
-async def test_embedders_are_told_apart_by_their_files(client: ollama.AsyncClient) -> None:
+async def test_embedding_models_are_recognized_by_their_files(client: ollama.AsyncClient) -> None:
     for model, capability in (
         ("bert", "embedding"),
         ("decoder", "embedding"),

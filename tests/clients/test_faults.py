@@ -1,4 +1,4 @@
-"""What a client sees when things break, with real engines."""
+"""What clients see of failures, with real engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine_of(daemon: Daemon, before: set[int]) -> psutil.Process:
     return engine
 
 
-async def test_a_killed_engine_costs_its_client_one_answer_and_others_nothing(
+async def test_a_killed_engine_fails_one_answer_and_no_other(
     daemon: Daemon,
 ) -> None:
     async with daemon.generate("a", **ENDLESS) as other:
@@ -50,7 +50,7 @@ async def test_a_killed_engine_costs_its_client_one_answer_and_others_nothing(
 
 
 @pytest.mark.contract("sched.crash", "stream.late-error")
-async def test_a_killed_engine_is_told_in_ollamas_words(daemon: Daemon) -> None:
+async def test_a_killed_engine_gives_ollamas_error_text(daemon: Daemon) -> None:
     async with daemon.generate("a", **ENDLESS) as response:
         await first_line(response)
         [engine] = daemon.engines()
@@ -62,7 +62,7 @@ async def test_a_killed_engine_is_told_in_ollamas_words(daemon: Daemon) -> None:
 
 
 @pytest.mark.contract("sched.crash")
-async def test_an_engine_that_dies_while_idle_costs_nobody_an_answer(daemon: Daemon) -> None:
+async def test_an_engine_that_dies_while_idle_fails_no_answer(daemon: Daemon) -> None:
     for _ in range(3):
         await daemon.answer("a", model="endless", options={"num_predict": 1})
         [engine] = daemon.engines()
@@ -72,7 +72,7 @@ async def test_an_engine_that_dies_while_idle_costs_nobody_an_answer(daemon: Dae
 
 
 @pytest.mark.contract("sched.leave")
-async def test_a_client_that_leaves_frees_the_only_slot(daemon: Daemon) -> None:
+async def test_a_client_that_disconnects_frees_the_only_slot(daemon: Daemon) -> None:
     async with daemon.generate("a", **ENDLESS) as response:
         await first_line(response)
         response.close()
@@ -82,7 +82,9 @@ async def test_a_client_that_leaves_frees_the_only_slot(daemon: Daemon) -> None:
 
 
 @pytest.mark.contract("sched.shutdown", "stream.one-end")
-async def test_sigterm_tells_running_answers_and_leaves_no_process(tmp_path: Path) -> None:
+async def test_sigterm_ends_running_answers_with_an_error_and_leaves_no_process(
+    tmp_path: Path,
+) -> None:
     OllamaStore(tmp_path / "models").add("endless", weights=write_llama(tmp_path / "e.gguf"))
     async with running(tmp_path, SPECD_SHUTDOWN_GRACE="0s") as daemon:
         async with daemon.generate("a", **ENDLESS) as response:
@@ -107,7 +109,7 @@ async def test_a_killed_daemon_leaves_no_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("sched.load-failure", "store.damage")
-async def test_bad_files_are_a_sentence_each_and_the_daemon_lives(tmp_path: Path) -> None:
+async def test_bad_files_get_a_clear_error_and_the_daemon_survives(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     store.add("good", weights=write_llama(tmp_path / "good.gguf"))
     store.add("strange", weights=write_unknown_architecture(tmp_path / "strange.gguf"))
@@ -127,7 +129,7 @@ async def test_bad_files_are_a_sentence_each_and_the_daemon_lives(tmp_path: Path
 
 
 @pytest.mark.contract("generate.context-range")
-async def test_a_context_with_ids_out_of_range_is_refused_and_the_engine_lives(
+async def test_a_context_with_ids_out_of_range_is_refused_and_the_engine_survives(
     daemon: Daemon,
 ) -> None:
     await daemon.answer("a", model="endless", options={"num_predict": 1})
@@ -141,7 +143,7 @@ async def test_a_context_with_ids_out_of_range_is_refused_and_the_engine_lives(
 
 
 @pytest.mark.contract("generate.context")
-async def test_the_context_of_an_answer_continues_it(daemon: Daemon) -> None:
+async def test_the_context_of_an_answer_continues_the_conversation(daemon: Daemon) -> None:
     first = (await daemon.answer("a", model="endless", options={"num_predict": 5}))[-1]
     second = await daemon.answer(
         "b", model="endless", context=first["context"], options={"num_predict": 1}
@@ -149,7 +151,7 @@ async def test_the_context_of_an_answer_continues_it(daemon: Daemon) -> None:
     assert second[-1]["prompt_eval_count"] > len(first["context"])
 
 
-async def test_a_template_without_an_end_costs_its_own_request_alone(tmp_path: Path) -> None:
+async def test_an_endless_template_fails_only_its_own_request(tmp_path: Path) -> None:
     endless = "{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     store = OllamaStore(tmp_path / "models")
     store.add("good", weights=write_llama(tmp_path / "good.gguf"))

@@ -1,4 +1,4 @@
-"""What the real engine learned of the demo pair outlives it and its daemon."""
+"""The history of the demo pair outlives its engine and its daemon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from specd import core
 from specd.pairs import HISTORY_FILE, History, HistoryEntry, HistoryKey
-from specd.pairs.retries import FIRST_WAIT
+from specd.pairs.history import FIRST_WAIT
 from specd.placement import Devices, machine_name
 from specd.runner import probe
 from tests.daemon_process import Daemon, ended, running
@@ -54,7 +54,7 @@ async def stop(daemon: Daemon) -> None:
     assert await daemon.process.wait() == 0
 
 
-async def test_acceptance_adds_up_over_engines_and_daemons(tmp_path: Path) -> None:
+async def test_acceptance_is_summed_over_engines_and_daemons(tmp_path: Path) -> None:
     drafted = accepted = 0
     for seed in range(2):
         async with running(tmp_path, SPECD_DEMO="1") as daemon:
@@ -72,7 +72,7 @@ async def test_acceptance_adds_up_over_engines_and_daemons(tmp_path: Path) -> No
         assert sum(band.n_accepted for band in bands) == accepted
 
 
-async def test_the_first_request_after_a_restart_starts_from_what_was_learned(
+async def test_the_first_request_after_a_restart_uses_the_history(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path, SPECD_DEMO="1") as daemon:
@@ -89,8 +89,8 @@ async def test_the_first_request_after_a_restart_starts_from_what_was_learned(
     assert drafted_by_model(learned(tmp_path)).n_requests == 1001
 
 
-async def test_a_drafter_that_lost_is_loaded_again_after_so_many_answers(tmp_path: Path) -> None:
-    """The file is one of an earlier version, whose verdicts were forgotten by the month."""
+async def test_a_rejected_drafter_is_tried_again_after_a_number_of_answers(tmp_path: Path) -> None:
+    """The file is from an earlier version, whose verdicts expired after a month."""
     store = OllamaStore(tmp_path / "models")
     target, draft = (write_llama(tmp_path / f"{n}.gguf", seed=n) for n in range(2))
     store.add("big", weights=target, draft=draft)
@@ -120,7 +120,7 @@ async def test_a_drafter_that_lost_is_loaded_again_after_so_many_answers(tmp_pat
     assert history(tmp_path).retry(key.pair).n_retries == 1
 
 
-async def test_a_killed_engine_keeps_what_it_had_said(tmp_path: Path) -> None:
+async def test_the_history_survives_a_killed_engine(tmp_path: Path) -> None:
     async with running(tmp_path, SPECD_DEMO="1") as daemon:
         options = {"num_predict": 24, "num_thread": 1}
         await daemon.answer(PROMPT, model="specd-demo", options=options)

@@ -1,4 +1,4 @@
-"""SPECD_API_KEYS as the clients know them: each sends its key in its own way."""
+"""API keys (SPECD_API_KEYS), as each client sends them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
 
 
 @pytest.mark.parametrize("key", [KEY, OTHER])
-async def test_openai(daemon: Daemon, key: str) -> None:
+async def test_openai_sends_its_key(daemon: Daemon, key: str) -> None:
     async with openai.AsyncOpenAI(base_url=f"{daemon.url}/v1", api_key=key) as client:
         said = await client.chat.completions.create(model="m", messages=TURN)
         assert said.choices[0].message.content == "a b "
 
 
-async def test_openai_with_a_wrong_key(daemon: Daemon) -> None:
+async def test_openai_gets_its_error_for_a_wrong_key(daemon: Daemon) -> None:
     async with openai.AsyncOpenAI(base_url=f"{daemon.url}/v1", api_key="none") as client:
         with pytest.raises(openai.AuthenticationError) as refused:
             await client.models.list()
@@ -50,13 +50,13 @@ async def test_openai_with_a_wrong_key(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("how", [{"api_key": KEY}, {"auth_token": OTHER}])
-async def test_anthropic(daemon: Daemon, how: dict[str, str]) -> None:
+async def test_anthropic_sends_its_key(daemon: Daemon, how: dict[str, str]) -> None:
     async with anthropic.AsyncAnthropic(base_url=daemon.url, **how) as client:  # type: ignore[arg-type]
         said = await client.messages.create(model="m", max_tokens=9, messages=TURN)
         assert [getattr(block, "text", "") for block in said.content] == ["a b "]
 
 
-async def test_anthropic_with_a_wrong_key(daemon: Daemon) -> None:
+async def test_anthropic_gets_its_error_for_a_wrong_key(daemon: Daemon) -> None:
     async with anthropic.AsyncAnthropic(base_url=daemon.url, api_key="none") as client:
         with pytest.raises(anthropic.AuthenticationError, match="valid API key"):
             await client.messages.create(model="m", max_tokens=9, messages=TURN)
@@ -64,12 +64,11 @@ async def test_anthropic_with_a_wrong_key(daemon: Daemon) -> None:
 
 @asynccontextmanager
 async def ollama_client(daemon: Daemon, **fields: Any) -> AsyncIterator[ollama.AsyncClient]:
-    client = ollama.AsyncClient(daemon.url, **fields)
-    yield client
-    await client._client.aclose()
+    async with ollama.AsyncClient(daemon.url, **fields) as client:
+        yield client
 
 
-async def test_ollama(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ollama_sends_its_key(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     async with ollama_client(daemon, headers={"Authorization": f"Bearer {KEY}"}) as client:
         assert (await client.generate("m", "a b")).response == "a b "
     async with ollama_client(daemon) as stranger:
@@ -94,7 +93,7 @@ async def specd(daemon: Daemon, home: Path, *words: str, keys: str) -> tuple[int
     return process.returncode, output.decode()
 
 
-async def test_the_specd_command(daemon: Daemon, tmp_path: Path) -> None:
+async def test_the_specd_command_sends_its_key(daemon: Daemon, tmp_path: Path) -> None:
     status, said = await specd(daemon, tmp_path, "list", keys=f"{OTHER},and-another-one-01234")
     assert (status, "m:latest" in said) == (0, True)
     assert (await specd(daemon, tmp_path, "run", "m", "a b", keys=KEY))[0] == 0

@@ -1,4 +1,4 @@
-"""Foreign clients, unchanged, each in a process of its own: list, stream, tool, format, vector."""
+"""Unchanged third-party clients in their own processes: list, stream, tools, format, embeddings."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
 
 @pytest.mark.timeout(600)  # the first one waits for the environment to be made
 @pytest.mark.parametrize("program", PYTHON)
-async def test_a_python_client(daemon: Daemon, program: str, tmp_path: Path) -> None:
+async def test_a_python_client_works(daemon: Daemon, program: str, tmp_path: Path) -> None:
     python = await asyncio.to_thread(python_environment)
     report = await run_program(str(python), str(PROGRAMS / program), daemon.url, home=tmp_path)
     check(program, report)
@@ -81,7 +81,7 @@ async def test_a_python_client(daemon: Daemon, program: str, tmp_path: Path) -> 
 
 @pytest.mark.contract("clients.ollama-js")
 @pytest.mark.timeout(600)
-async def test_the_javascript_client(daemon: Daemon, tmp_path: Path) -> None:
+async def test_the_javascript_client_works(daemon: Daemon, tmp_path: Path) -> None:
     folder = await asyncio.to_thread(node_environment)
     if folder is None:
         pytest.skip("no npm on this machine")

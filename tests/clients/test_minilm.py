@@ -1,4 +1,4 @@
-"""Real weights: all-MiniLM-L6-v2 through the daemon, against its own package's answers.
+"""Real weights: all-MiniLM-L6-v2 through the daemon, compared with its own package.
 
 `minilm_vectors.json` is what sentence-transformers over torch 2.13 made of each text with the
 package's files: its number of tokens, and its normalised vector as 16-bit floats.
@@ -54,7 +54,7 @@ def cosines(found: Any) -> npt.NDArray[np.float64]:
 
 
 @pytest.mark.contract("embed.true", "embed.truncate", "embed.old")
-async def test_vectors_are_those_of_the_models_own_package(models: Path) -> None:
+async def test_embeddings_equal_those_of_the_models_own_package(models: Path) -> None:
     async with running(models) as daemon:
 
         async def post(path: str, **body: Any) -> Any:

@@ -18,12 +18,13 @@ TURN = [{"role": "user", "content": "Write a function add."}]
 
 @pytest.fixture
 async def client(daemon: Daemon) -> AsyncIterator[ollama.AsyncClient]:
-    client = ollama.AsyncClient(daemon.url)
-    yield client
-    await client._client.aclose()
+    async with ollama.AsyncClient(daemon.url) as client:
+        yield client
 
 
-async def test_list_and_show_name_the_models_and_their_facts(client: ollama.AsyncClient) -> None:
+async def test_list_and_show_return_the_models_and_their_details(
+    client: ollama.AsyncClient,
+) -> None:
     names = {model.model for model in (await client.list()).models}
     assert names == {"specd-demo:latest", "endless:latest"}
     shown = await client.show("specd-demo")
@@ -34,7 +35,7 @@ async def test_list_and_show_name_the_models_and_their_facts(client: ollama.Asyn
     assert shown.capabilities == ["completion"]
 
 
-async def test_generate_says_the_same_streamed_and_whole(client: ollama.AsyncClient) -> None:
+async def test_a_streamed_generate_equals_the_whole_one(client: ollama.AsyncClient) -> None:
     whole = await client.generate("specd-demo", "def add(", options=OPTIONS)
     assert whole.done
     assert whole.eval_count
@@ -50,7 +51,7 @@ async def test_generate_says_the_same_streamed_and_whole(client: ollama.AsyncCli
     assert streamed[-1].prompt_eval_count == whole.prompt_eval_count
 
 
-async def test_chat_says_the_same_streamed_and_whole(client: ollama.AsyncClient) -> None:
+async def test_a_streamed_chat_equals_the_whole_one(client: ollama.AsyncClient) -> None:
     whole = await client.chat("specd-demo", TURN, options=OPTIONS)
     assert whole.message.role == "assistant"
     assert whole.message.content
@@ -61,7 +62,7 @@ async def test_chat_says_the_same_streamed_and_whole(client: ollama.AsyncClient)
     assert streamed[-1].done
 
 
-async def test_ps_shows_the_model_its_drafter_and_their_memory(
+async def test_ps_lists_the_model_its_drafter_and_their_memory(
     client: ollama.AsyncClient, daemon: Daemon
 ) -> None:
     assert (await client.ps()).models == []
@@ -79,7 +80,7 @@ async def test_ps_shows_the_model_its_drafter_and_their_memory(
     assert (await client.ps()).models == []
 
 
-async def test_a_seed_says_the_same_with_and_without_speculation(
+async def test_a_seed_gives_the_same_answer_with_and_without_speculation(
     client: ollama.AsyncClient,
 ) -> None:
     for seed in range(4):
@@ -91,7 +92,7 @@ async def test_a_seed_says_the_same_with_and_without_speculation(
         assert drafted.response == plain.response
 
 
-async def test_an_unknown_model_is_the_error_that_the_client_knows(
+async def test_an_unknown_model_raises_the_clients_error(
     client: ollama.AsyncClient,
 ) -> None:
     with pytest.raises(ollama.ResponseError, match="model 'absent' not found") as caught:

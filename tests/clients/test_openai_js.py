@@ -1,4 +1,4 @@
-"""The `openai` npm package against the daemon: its stream helper is strict about the order."""
+"""The `openai` npm package against the daemon; its stream helper checks the order of events."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ("silent", ["reasoning", "message"]),
     ],
 )
-def test_a_streamed_response_is_the_one_that_is_not_streamed(
+def test_a_streamed_response_equals_the_whole_one(
     reports: dict[str, Any], word: str, items: list[str]
 ) -> None:
     report = reports[word]

@@ -29,7 +29,9 @@ class Verdict(BaseModel):
     certain: bool
 
 
-async def test_models_and_a_chat_streamed_and_whole(client: openai.AsyncOpenAI) -> None:
+async def test_models_are_listed_and_a_streamed_chat_equals_the_whole_one(
+    client: openai.AsyncOpenAI,
+) -> None:
     assert {model.id async for model in client.models.list()} == {
         "specd-demo:latest",
         "endless:latest",
@@ -47,7 +49,7 @@ async def test_models_and_a_chat_streamed_and_whole(client: openai.AsyncOpenAI) 
 
 
 @pytest.mark.contract("openai.max-completion-tokens")
-async def test_the_newer_limit_holds(client: openai.AsyncOpenAI) -> None:
+async def test_max_completion_tokens_limits_the_answer(client: openai.AsyncOpenAI) -> None:
     cut = await client.chat.completions.create(
         model="endless", messages=TURN, max_completion_tokens=5
     )
@@ -56,7 +58,7 @@ async def test_the_newer_limit_holds(client: openai.AsyncOpenAI) -> None:
     assert cut.choices[0].finish_reason == "length"
 
 
-async def test_log_probabilities_are_of_the_tokens_that_were_said(
+async def test_log_probabilities_belong_to_the_generated_tokens(
     client: openai.AsyncOpenAI,
 ) -> None:
     chat = await client.chat.completions.create(
@@ -70,7 +72,7 @@ async def test_log_probabilities_are_of_the_tokens_that_were_said(
 
 
 @pytest.mark.contract("openai.formats")
-async def test_an_answer_in_a_shape_of_ones_own(client: openai.AsyncOpenAI) -> None:
+async def test_an_answer_follows_a_json_schema(client: openai.AsyncOpenAI) -> None:
     chat = await client.chat.completions.parse(
         model="specd-demo", messages=TURN, response_format=Verdict, max_tokens=400, seed=1
     )
@@ -82,7 +84,7 @@ async def test_an_answer_in_a_shape_of_ones_own(client: openai.AsyncOpenAI) -> N
 
 
 @pytest.mark.contract("openai.completions")
-async def test_a_completion_streamed_and_whole(client: openai.AsyncOpenAI) -> None:
+async def test_a_streamed_completion_equals_the_whole_one(client: openai.AsyncOpenAI) -> None:
     asked: Any = {"model": "specd-demo", "prompt": "def add(", "max_tokens": 12, "seed": 3}
     whole = await client.completions.create(**asked)
     stream = await client.completions.create(**asked, stream=True)
@@ -91,7 +93,7 @@ async def test_a_completion_streamed_and_whole(client: openai.AsyncOpenAI) -> No
 
 
 @pytest.mark.contract("openai.responses", "openai.responses-stream")
-async def test_a_response_streamed_and_whole(client: openai.AsyncOpenAI) -> None:
+async def test_a_streamed_response_equals_the_whole_one(client: openai.AsyncOpenAI) -> None:
     asked: Any = {
         "model": "specd-demo",
         "instructions": "Be brief.",

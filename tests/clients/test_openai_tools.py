@@ -1,4 +1,4 @@
-"""The `openai` package calls tools: a daemon, a real engine, a model that knows its lines."""
+"""The `openai` package calls tools: the daemon, a real engine, a model with scripted answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def client(tmp_path: Path) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
-async def test_a_chat_calls_and_is_answered(client: openai.AsyncOpenAI) -> None:
+async def test_a_chat_calls_a_tool_and_uses_its_result(client: openai.AsyncOpenAI) -> None:
     function: Any = {"name": "get_weather", "parameters": PARAMETERS}
     turns: list[Any] = [{"role": "user", "content": QUESTION}]
     asked: Any = {"model": "speaker", "tools": [{"type": "function", "function": function}]}
@@ -59,7 +59,7 @@ async def test_a_chat_calls_and_is_answered(client: openai.AsyncOpenAI) -> None:
 
 
 @pytest.mark.contract("openai.responses", "openai.responses-stream")
-async def test_a_response_calls_and_is_answered(client: openai.AsyncOpenAI) -> None:
+async def test_a_response_calls_a_tool_and_uses_its_result(client: openai.AsyncOpenAI) -> None:
     tool: Any = {"type": "function", "name": "get_weather", "parameters": PARAMETERS}
     items: list[Any] = [{"role": "user", "content": QUESTION}]
     async with client.responses.stream(model="speaker", input=items, tools=[tool]) as stream:

@@ -1,4 +1,4 @@
-"""What ps says of real engines: where they lie, what was gained, and why some have no drafter."""
+"""The `ps` data of real engines: memory, speculation statistics, and the reason for no drafter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ reason = "it is fast enough"
 """
 REASONS = {
     "lonely": ("drafter_not_found", "lonely:latest"),
-    "stranger": ("vocabulary_differs", "does not speak the vocabulary of stranger:latest"),
+    "stranger": ("vocabulary_differs", "has another vocabulary than stranger:latest"),
     "damaged": ("drafter_unreadable", "cannot be used"),
     "hollow": ("drafter_load_failed", ""),
     "snake": ("architecture_cannot_rewind", "mamba"),
@@ -89,7 +89,9 @@ async def said(daemon: Daemon, model: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", REASONS)
-async def test_why_there_is_no_drafter(daemon: Daemon, model: str, tmp_path: Path) -> None:
+async def test_ps_gives_the_reason_for_no_drafter(
+    daemon: Daemon, model: str, tmp_path: Path
+) -> None:
     entry = await load(daemon, model)
     told, (reason, words) = entry["specd"], REASONS[model]
     assert (told["drafter"], told["pair_source"], told["reason"]) == (None, None, reason)
@@ -107,7 +109,7 @@ async def test_why_there_is_no_drafter(daemon: Daemon, model: str, tmp_path: Pat
     )
 
 
-async def test_a_pair_says_where_both_lie_and_what_came_of_it(daemon: Daemon) -> None:
+async def test_ps_gives_the_devices_of_a_pair_and_its_statistics(daemon: Daemon) -> None:
     entry = await load(daemon, "pair")
     told = entry["specd"]
     target, drafter = told["target"], told["drafter"]
@@ -135,7 +137,7 @@ async def test_a_pair_says_where_both_lie_and_what_came_of_it(daemon: Daemon) ->
     )
 
 
-async def test_speculation_that_is_switched_off(tmp_path: Path) -> None:
+async def test_ps_says_that_speculation_is_switched_off(tmp_path: Path) -> None:
     lay_out(tmp_path)
     async with running(tmp_path, OLLAMA_SPECULATIVE_DECODE="0") as daemon:
         told = (await load(daemon, "pair"))["specd"]
@@ -143,7 +145,7 @@ async def test_speculation_that_is_switched_off(tmp_path: Path) -> None:
     assert told["detail"]
 
 
-async def test_show_says_the_same_of_a_model_that_is_not_loaded(daemon: Daemon) -> None:
+async def test_show_gives_the_same_for_a_model_that_is_not_loaded(daemon: Daemon) -> None:
     for model, (reason, words) in REASONS.items():
         if model == "hollow":
             continue  # found out by loading it alone

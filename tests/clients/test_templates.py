@@ -1,4 +1,4 @@
-"""A model with both templates, through the whole daemon and a real engine."""
+"""A model with two templates, through the daemon and a real engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def rendered(daemon: Daemon, path: str, **fields: Any) -> str:
 
 
 @pytest.mark.contract("generate.template", "generate.suffix", "templates.choice")
-async def test_the_templates_of_a_model_in_use(tmp_path: Path) -> None:
+async def test_chat_and_generate_use_the_templates_of_the_model(tmp_path: Path) -> None:
     weights = write_llama(tmp_path / "tiny.gguf")
     OllamaStore(tmp_path / "models").add("tiny", weights=weights, template=GO)
     async with running(tmp_path, SPECD_DEMO="0") as daemon:

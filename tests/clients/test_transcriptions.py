@@ -1,4 +1,4 @@
-"""OpenAI's clients transcribe: a daemon, a real engine, a tiny model with an ear."""
+"""OpenAI's clients transcribe audio: the daemon, a real engine, a tiny audio model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def heard(client: openai.AsyncOpenAI, seed: int, **fields: Any) -> str:
     return str(answer.text)
 
 
-async def test_what_is_spoken_is_in_the_answer(client: openai.AsyncOpenAI) -> None:
+async def test_the_answer_has_the_spoken_words(client: openai.AsyncOpenAI) -> None:
     one = await heard(client, 1)
     assert one
     assert await heard(client, 1) == one
@@ -66,7 +66,7 @@ async def test_what_is_spoken_is_in_the_answer(client: openai.AsyncOpenAI) -> No
 
 
 @pytest.mark.contract("openai.transcriptions-more")
-async def test_all_formats_and_a_stream_have_the_same_text(client: openai.AsyncOpenAI) -> None:
+async def test_all_formats_and_a_stream_give_the_same_text(client: openai.AsyncOpenAI) -> None:
     asked: Any = {"model": "ear", "file": ("a.wav", sound(1))}
     one = await heard(client, 1)
     assert await client.audio.transcriptions.create(**asked, response_format="text") == one
@@ -80,7 +80,7 @@ async def test_all_formats_and_a_stream_have_the_same_text(client: openai.AsyncO
 
 
 @pytest.mark.contract("openai.transcriptions-refused")
-async def test_what_cannot_be_heard_is_refused(daemon: Daemon, client: openai.AsyncOpenAI) -> None:
+async def test_invalid_audio_is_refused(daemon: Daemon, client: openai.AsyncOpenAI) -> None:
     async def refused(match: str, file: bytes = sound(), model: str = "ear") -> None:
         with pytest.raises(openai.BadRequestError, match=match):
             await client.audio.transcriptions.create(model=model, file=("a.wav", file))
@@ -100,7 +100,7 @@ async def test_what_cannot_be_heard_is_refused(daemon: Daemon, client: openai.As
 
 @pytest.mark.contract("clients.openai-js")
 @pytest.mark.timeout(600)  # the first one waits for the environment to be made
-async def test_the_javascript_client(
+async def test_the_javascript_client_transcribes(
     daemon: Daemon, client: openai.AsyncOpenAI, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = await asyncio.to_thread(node_environment, OPENAI_NODE_VERSION)

@@ -1,4 +1,4 @@
-"""llama.cpp's own converter on models of transformers, in the environment that specd prepares.
+"""Conversion of transformers models by llama.cpp's converter, in its own environment.
 
 The environment takes gigabytes where pip has no PyTorch for processors alone, so it is prepared in
 CI; elsewhere `specd create --prepare-converter` does it, and these tests run from then on.
@@ -39,7 +39,7 @@ MAKE = Path(__file__).parent / "programs" / "tiny_model.py"
 
 @dataclass(frozen=True)
 class Tiny:
-    """folder: has model/ and lora/.  plain, adapted: what transformers answers to PROMPT."""
+    """folder: has model/ and lora/.  plain, adapted: transformers' answers to PROMPT."""
 
     folder: Path
     plain: str
@@ -94,7 +94,7 @@ async def answer(daemon: Daemon, model: str) -> str:
 
 
 async def upload(daemon: Daemon, files: Mapping[str, Path]) -> dict[str, str]:
-    """Digests by the names of the files."""
+    """Return the digests by file name."""
     digests = {}
     for name, path in files.items():
         data = path.read_bytes()
@@ -106,7 +106,7 @@ async def upload(daemon: Daemon, files: Mapping[str, Path]) -> dict[str, str]:
 
 @pytest.mark.native
 @pytest.mark.contract("create.safetensors")
-async def test_the_text_is_the_same_before_and_after(daemon: Daemon, tiny: Tiny) -> None:
+async def test_the_converted_model_gives_the_same_text(daemon: Daemon, tiny: Tiny) -> None:
     files = await upload(daemon, tiny.files("model"))
     adapters = await upload(daemon, tiny.files("lora"))
     for name, fields in {
@@ -157,7 +157,7 @@ async def converted(
 
 
 def changed(tiny: Tiny, folder: Path, **config: object) -> ConversionSource:
-    """The tiny model with another config.json."""
+    """Return the tiny model with another config.json."""
     files = tiny.files("model")
     folder.mkdir()
     said = json.loads(files["config.json"].read_bytes()) | config
@@ -165,7 +165,7 @@ def changed(tiny: Tiny, folder: Path, **config: object) -> ConversionSource:
     return ConversionSource(files=files | {"config.json": folder / "config.json"})
 
 
-async def test_weights_of_32_bits_become_16(
+async def test_32_bit_weights_become_16_bit(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
     target = tmp_path / "made.gguf"
@@ -176,7 +176,7 @@ async def test_weights_of_32_bits_become_16(
     assert {tensor.type for tensor in header.tensors} == {"F16", "F32"}
 
 
-async def test_a_family_that_is_not_supported_is_a_sentence(
+async def test_an_unsupported_family_is_an_invalid_request(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
     source = changed(tiny, tmp_path / "other", architectures=["NoSuchForCausalLM"])
@@ -184,7 +184,7 @@ async def test_a_family_that_is_not_supported_is_a_sentence(
         await converted(environment, source, tmp_path / "made.gguf")
 
 
-async def test_a_damaged_file_is_a_sentence(
+async def test_a_damaged_file_is_an_invalid_request(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
     (tmp_path / "cut").write_bytes(tiny.files("model")["model.safetensors"].read_bytes()[:1000])
@@ -193,7 +193,7 @@ async def test_a_damaged_file_is_a_sentence(
         await converted(environment, source, tmp_path / "made.gguf")
 
 
-async def test_one_that_is_closed_early_leaves_no_process(
+async def test_closing_the_conversion_ends_its_process(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
     source = ConversionSource(files=tiny.files("model"))
@@ -225,11 +225,11 @@ def run(environment: Environment, script: Path, *arguments: object) -> subproces
 def test_a_models_own_code_does_not_run(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
-    """Even where it lies beside the model, as it never does: a Source takes no .py."""
+    """The code lies beside the model here; a ConversionSource accepts no .py file."""
     source = changed(tiny, tmp_path / "model", architectures=["DreamModel"])
     for name in ("model.safetensors", "generation_config.json"):
         (tmp_path / "model" / name).symlink_to(source.files[name])
-    # For this family llama.cpp's converter asks AutoTokenizer with trust_remote_code.
+    # For this family, llama.cpp's converter calls AutoTokenizer with trust_remote_code.
     told = {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}}
     (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(told))
     (tmp_path / "model" / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
@@ -261,7 +261,9 @@ print(json.dumps({
 """
 
 
-def test_what_the_converter_may_not_do(environment: Environment, tmp_path: Path) -> None:
+def test_the_converter_has_limits_and_forbidden_operations(
+    environment: Environment, tmp_path: Path
+) -> None:
     (tmp_path / "attempts.py").write_text(ATTEMPTS)
     with run(environment, tmp_path / "attempts.py") as process:
         assert process.stdout is not None
@@ -270,7 +272,7 @@ def test_what_the_converter_may_not_do(environment: Environment, tmp_path: Path)
     assert set(found.values()) == {"PermissionError"}, found
 
 
-def test_it_ends_with_specd(environment: Environment, tmp_path: Path) -> None:
+def test_the_converter_ends_when_specd_ends(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "wait.py").write_text("import signal\nprint('waiting', flush=True)\nsignal.pause()")
     with run(environment, tmp_path / "wait.py") as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""What is refused before any converter runs, and what is said where none is prepared."""
+"""Sources that are refused before a converter runs, and the error without a converter."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ DIGEST = "sha256:" + "0" * 64
     "name",
     ["evil.py", "pytorch_model.bin", "a/config.json", "..", ".json", "a.json\n", "a\\b.json", "x"],
 )
-def test_names_that_are_no_plain_files_of_data(name: str, tmp_path: Path) -> None:
+def test_file_names_that_are_not_allowed_are_refused(name: str, tmp_path: Path) -> None:
     files = {"config.json": tmp_path, "model.safetensors": tmp_path, name: tmp_path}
     with pytest.raises(InvalidRequest, match="a model of safetensors cannot have the file"):
         ConversionSource(files=files).check()
 
 
-def test_files_that_are_missing(tmp_path: Path) -> None:
+def test_missing_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"come without config.json"):
         ConversionSource(files={"model.safetensors": tmp_path}).check()
     files = {"adapter_model.safetensors": tmp_path}
@@ -38,7 +38,7 @@ def test_files_that_are_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("create.safetensors")
-async def test_the_daemon_says_how_the_converter_is_had(tmp_path: Path) -> None:
+async def test_the_error_without_a_converter_says_how_to_install_it(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "models")
     files = {name: writer.put(name.encode())[0] for name in ("config.json", "model.safetensors")}
     creator = Creator(writer, check_template=lambda _: None, converter_dir=tmp_path / "none")
@@ -47,7 +47,7 @@ async def test_the_daemon_says_how_the_converter_is_had(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_the_command_asks_before_it_fetches(
+def test_the_command_asks_before_it_downloads_the_converter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECD_CONVERTER_DIR", str(tmp_path / "converter"))

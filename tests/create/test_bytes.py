@@ -23,7 +23,7 @@ MEDIA = "application/vnd.ollama.image."
 
 
 class ByTheRules:
-    """Files by their path below the store's root."""
+    """Return the files by their path below the store's root."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -58,7 +58,7 @@ def files_of(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.contract("store.bytes", "store.layout", "store.private", "names.case")
-async def test_a_model_and_one_made_of_it(tmp_path: Path) -> None:
+async def test_created_models_match_the_contracts_bytes(tmp_path: Path) -> None:
     target = write_llama(tmp_path / "target.gguf", file_type=LlamaFileType.ALL_F32)
     draft = write_llama(tmp_path / "draft.gguf", seed=1)
     writer = StoreWriter(tmp_path / "models")
@@ -108,7 +108,7 @@ async def test_a_model_and_one_made_of_it(tmp_path: Path) -> None:
 
 
 def tensor_sizes(path: Path) -> list[int]:
-    """Elements of each tensor, by the format's own package."""
+    """Return the elements of each tensor, read with the gguf package."""
     from gguf import GGUFReader  # noqa: PLC0415 - it brings much along
 
     return [int(tensor.n_elements) for tensor in GGUFReader(path).tensors]

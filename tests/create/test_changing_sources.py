@@ -1,4 +1,4 @@
-"""Bases and uploaded files that are deleted or replaced while a model is made of them."""
+"""Bases and uploaded files that are deleted or replaced during a create."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gguf_files import Shape, write_llama
 
 
 class ChangingWriter(StoreWriter):
-    """change: done once, after this writer was asked n_before times where a blob lies."""
+    """change: called once, after n_before calls of `blob_path`."""
 
     change: Callable[[], object] | None = None
     n_before = 0
@@ -52,14 +52,14 @@ def shop(tmp_path: Path) -> ChangingWorkshop:
     return ChangingWorkshop(tmp_path)
 
 
-async def test_a_base_that_is_deleted_meanwhile_is_not_found(shop: ChangingWorkshop) -> None:
+async def test_a_base_deleted_during_the_create_is_not_found(shop: ChangingWorkshop) -> None:
     shop.changing.change = shop.delete
     with pytest.raises(ModelNotFound, match="model 'base:latest' not found"):
         await shop.make(base="base")
     assert shop.library.names() == ()
 
 
-async def test_of_a_base_that_is_replaced_meanwhile_the_new_one_counts(
+async def test_a_base_replaced_during_the_create_is_read_again(
     shop: ChangingWorkshop,
 ) -> None:
     shop.changing.change = shop.replace
@@ -67,19 +67,19 @@ async def test_of_a_base_that_is_replaced_meanwhile_the_new_one_counts(
     assert shop.layer("model") == shop.weights[1].read_bytes()
 
 
-async def test_a_file_whose_blob_is_removed_meanwhile_is_asked_for_again(
+async def test_a_file_whose_blob_is_removed_is_reported_as_missing(
     shop: ChangingWorkshop,
 ) -> None:
-    """It was also the weights of a model, which has been deleted with them."""
+    """The blob was also the weights of a model, which is deleted with them."""
     digest = shop.upload(shop.weights[0])
-    shop.changing.n_before = 2  # it has been found, and is about to be held
+    shop.changing.n_before = 2  # it has been found, but is not locked yet
     shop.changing.change = shop.delete
     with pytest.raises(InvalidRequest, match=f'blob "{digest}" not found'):
         await shop.make(files={"model.gguf": digest})
     assert shop.changing.change is None
 
 
-async def test_a_base_that_has_lost_its_weights_alone_is_damaged(shop: ChangingWorkshop) -> None:
+async def test_a_base_whose_weights_are_gone_is_damaged(shop: ChangingWorkshop) -> None:
     shop.changing.change = shop.store.weights_path("base").unlink
     with pytest.raises(StoreError, match="cannot read"):
         await shop.make(base="base")

@@ -1,4 +1,4 @@
-"""What a create makes of its request: lines, layers, config."""
+"""Progress lines, layers and config of a create."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gguf import GGUFWriter, LlamaFileType
 from specd import core
 from specd.core import Progress
 from specd.create import CreateRequest, Creator
-from specd.create.layers import type_of
-from specd.create.model_parts import Base, gguf_part
+from specd.create.model_parts import Base, gguf_part, type_of
 from specd.create.text_layers import config_text
 from specd.errors import InvalidRequest, ModelNotFound, StoreError
 from specd.store import Library, StoreWriter
 from specd.store.gguf import read_header
 from specd.store.gguf_metadata import format_count
+from tests.fast import computes_long
 from tests.gguf_files import OllamaStore, Shape, write_llama, write_truncated
 
 NO_DIGEST = "0000000000000000000"
@@ -76,7 +76,7 @@ def shop(tmp_path: Path) -> Workshop:
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A target, a drafter, a LoRA for it, one for another architecture, and a projector."""
+    """Write a target, a drafter, a LoRA for it, one for another architecture, and a projector."""
     folder = tmp_path_factory.mktemp("gguf")
     write_llama(folder / "target.gguf", file_type=LlamaFileType.ALL_F32)
     write_llama(folder / "draft.gguf", shape=Shape(n_layer=1), seed=1)
@@ -108,7 +108,7 @@ def statuses(lines: list[Progress]) -> list[str]:
 @pytest.mark.contract(
     "create.from-files", "create.progress", "create.autodetect", "create.recompress"
 )
-async def test_a_model_of_an_uploaded_gguf(shop: Workshop, files: Path) -> None:
+async def test_create_from_an_uploaded_gguf(shop: Workshop, files: Path) -> None:
     digest = shop.upload(files / "target.gguf")
     lines = await shop.make(files={"target.gguf": digest})
     assert lines == [
@@ -137,7 +137,7 @@ async def test_a_model_of_an_uploaded_gguf(shop: Workshop, files: Path) -> None:
 
 
 @pytest.mark.contract("create.draft", "create.adapters")
-async def test_all_kinds_of_files(shop: Workshop, files: Path) -> None:
+async def test_create_from_all_kinds_of_files(shop: Workshop, files: Path) -> None:
     names = ("target", "projector", "lora", "draft")
     target, projector, lora, draft = (shop.upload(files / f"{name}.gguf") for name in names)
     await shop.make(
@@ -155,7 +155,7 @@ async def test_all_kinds_of_files(shop: Workshop, files: Path) -> None:
 
 
 @pytest.mark.contract("create.fields")
-async def test_what_a_request_adds(shop: Workshop, files: Path) -> None:
+async def test_a_request_adds_text_layers(shop: Workshop, files: Path) -> None:
     call = core.ToolCall(name="f", arguments={"z": 1, "a": 2}, id="call_1")
     lines = await shop.make(
         files={"target.gguf": shop.upload(files / "target.gguf")},
@@ -204,7 +204,7 @@ async def test_what_a_request_adds(shop: Workshop, files: Path) -> None:
 
 
 @pytest.mark.contract("create.from-model")
-async def test_a_model_of_another_one(shop: Workshop, files: Path) -> None:
+async def test_create_from_another_model(shop: Workshop, files: Path) -> None:
     shop.store.add(
         "base",
         weights=files / "target.gguf",
@@ -235,9 +235,7 @@ async def test_a_model_of_another_one(shop: Workshop, files: Path) -> None:
     assert shop.library.list()[0].details.parent_model
 
 
-async def test_what_a_request_says_of_a_model_wins_over_its_base(
-    shop: Workshop, files: Path
-) -> None:
+async def test_the_requests_config_wins_over_the_bases(shop: Workshop, files: Path) -> None:
     config = {"renderer": "old", "parser": "old", "base_name": "old"}
     shop.store.add("base", weights=files / "target.gguf", config=config)
     await shop.make(base="base", renderer="new", info={"base_name": "new"})
@@ -245,7 +243,7 @@ async def test_what_a_request_says_of_a_model_wins_over_its_base(
     assert (made["renderer"], made["parser"], made["base_name"]) == ("new", "old", "new")
 
 
-def test_of_several_drafters_the_last_one_is_the_models(tmp_path: Path) -> None:
+def test_the_last_of_several_drafters_is_used(tmp_path: Path) -> None:
     parts = []
     for architecture in ("qwen2", "llama"):
         path = tmp_path / architecture
@@ -255,7 +253,7 @@ def test_of_several_drafters_the_last_one_is_the_models(tmp_path: Path) -> None:
     assert config["draft"]["architecture"] == "llama"
 
 
-def test_the_largest_tensor_names_the_type_of_a_file_that_does_not(tmp_path: Path) -> None:
+def test_a_file_without_a_type_has_the_type_of_its_largest_tensor(tmp_path: Path) -> None:
     path = tmp_path / "silent.gguf"
     writer = GGUFWriter(path, "llama")
     writer.add_tensor("small", np.zeros(8, np.float32))
@@ -268,7 +266,7 @@ def test_the_largest_tensor_names_the_type_of_a_file_that_does_not(tmp_path: Pat
 
 
 @pytest.mark.contract("create.draft")
-async def test_a_new_drafter_takes_the_place_of_the_old(shop: Workshop, files: Path) -> None:
+async def test_a_new_drafter_replaces_the_old_one(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf", draft=files / "target.gguf")
     draft = shop.upload(files / "draft.gguf")
     await shop.make(base="base", draft_files={"draft.gguf": draft})
@@ -276,14 +274,14 @@ async def test_a_new_drafter_takes_the_place_of_the_old(shop: Workshop, files: P
     assert shop.library.resolve("m").draft == shop.writer.blob_path(draft)
 
 
-async def test_the_demo_is_a_base_like_any_other(shop: Workshop) -> None:
+async def test_the_demo_can_be_a_base(shop: Workshop) -> None:
     await shop.make(base="specd-demo", system="Be brief.")
     assert shop.kinds() == ["model", "draft", "system"]
     assert shop.manifest()["layers"][0]["from"] == "specd-demo:latest"
 
 
 @pytest.mark.contract("create.over")
-async def test_creating_over_a_model_removes_its_own_layers(shop: Workshop, files: Path) -> None:
+async def test_create_over_a_model_removes_its_unused_blobs(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf")
     await shop.make(base="base", system="Old.")
     old = shop.writer.blob_path(shop.manifest()["layers"][-1]["digest"])
@@ -294,7 +292,7 @@ async def test_creating_over_a_model_removes_its_own_layers(shop: Workshop, file
 
 
 @pytest.mark.contract("create.from-pull")
-async def test_a_base_that_is_not_here_is_pulled(shop: Workshop, files: Path) -> None:
+async def test_a_missing_base_is_pulled(shop: Workshop, files: Path) -> None:
     with pytest.raises(ModelNotFound, match="model 'base:latest' not found"):
         await shop.make(base="base")
     asked = []
@@ -316,7 +314,7 @@ async def test_a_base_that_is_not_here_is_pulled(shop: Workshop, files: Path) ->
 
 
 @pytest.mark.contract("create.remote")
-async def test_a_model_elsewhere_is_kept_as_such(shop: Workshop) -> None:
+async def test_a_remote_model_keeps_its_host(shop: Workshop) -> None:
     await shop.make(base="far", remote_host="ollama.com", info={"capabilities": ["completion"]})
     assert shop.manifest()["layers"] == []
     config = shop.config()
@@ -387,7 +385,7 @@ async def test_a_model_elsewhere_is_kept_as_such(shop: Workshop) -> None:
         ),
     ],
 )
-async def test_what_is_refused_at_once(
+async def test_invalid_requests_fail_before_the_first_line(
     shop: Workshop, files: Path, fields: dict[str, Any], text: str
 ) -> None:
     shop.store.add("base", weights=files / "target.gguf")
@@ -433,7 +431,7 @@ async def test_what_is_refused_at_once(
         ),
     ],
 )
-async def test_files_that_are_refused(
+async def test_invalid_files_are_refused(
     shop: Workshop, files: Path, tmp_path: Path, fields: dict[str, Any], text: str
 ) -> None:
     shop.store.add("base", weights=files / "target.gguf")
@@ -447,7 +445,7 @@ async def test_files_that_are_refused(
 
 
 async def refused(shop: Workshop, text: str, **fields: Any) -> None:
-    """An error before the first line, and nothing of the model afterwards."""
+    """Assert that a create fails before its first line and leaves nothing."""
     before = sorted(shop.writer.root.rglob("*"))
     request = CreateRequest(**{"model": "m", **fields})
     async with aclosing(shop.creator.create(request)) as lines:
@@ -456,7 +454,8 @@ async def refused(shop: Workshop, text: str, **fields: Any) -> None:
     assert sorted(shop.writer.root.rglob("*")) == before
 
 
-async def test_licenses_that_are_inherited_count_too(shop: Workshop, files: Path) -> None:
+@computes_long
+async def test_inherited_licenses_count_towards_the_limit(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf")
     for i in range(2):
         await shop.make("base", base="base", licenses=tuple(f"{i} {j}" for j in range(100)))
@@ -464,22 +463,22 @@ async def test_licenses_that_are_inherited_count_too(shop: Workshop, files: Path
 
 
 async def refused_in_the_end(shop: Workshop, text: str, **fields: Any) -> None:
-    """An error after the first line; the store is as it was."""
+    """Assert that a create fails after its first line and leaves the store unchanged."""
     before = sorted(shop.writer.root.rglob("*"))
     with pytest.raises((InvalidRequest, StoreError), match=text):
         await shop.make(licenses=tuple(map(str, range(100))), **fields)
     assert sorted(shop.writer.root.rglob("*")) == before
 
 
-async def test_a_model_that_is_not_published_leaves_no_blobs(shop: Workshop, files: Path) -> None:
+async def test_a_failed_create_leaves_no_blobs(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf")
     folder = shop.store.manifest_path("m").parent
-    folder.touch()  # in the place of the folder of its tags
+    folder.touch()  # in place of the folder of its tags
     await refused_in_the_end(shop, "cannot write", base="base")
 
 
 class SlowWriter(StoreWriter):
-    """Its second blob waits for `go`."""
+    """Writer whose second blob waits for `go`."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -493,7 +492,7 @@ class SlowWriter(StoreWriter):
         return super().put(data)
 
 
-async def test_a_client_that_goes_away_ends_the_work(shop: Workshop, files: Path) -> None:
+async def test_closing_the_generator_cancels_the_create(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf")
     before = sorted(shop.writer.root.rglob("*"))
     writer = SlowWriter(shop.writer.root)
@@ -510,7 +509,7 @@ async def test_a_client_that_goes_away_ends_the_work(shop: Workshop, files: Path
     assert sorted(shop.writer.root.rglob("*")) == before
 
 
-async def test_a_base_whose_blobs_are_gone(shop: Workshop, files: Path) -> None:
+async def test_a_base_without_its_blobs_is_an_error(shop: Workshop, files: Path) -> None:
     shop.store.add("base", weights=files / "target.gguf")
     shop.store.weights_path("base").unlink()
     with pytest.raises(StoreError, match="cannot read"):

@@ -1,4 +1,4 @@
-"""Blobs of a model in the making, while others remove what is in no use."""
+"""Blobs of an unfinished model while other creates remove unused blobs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from specd.create.new_blobs import NewBlobs
+from specd.create.model_parts import NewBlobs
 from specd.errors import StoreError
 from specd.store import StoreWriter
 
 
 class Losing(StoreWriter):
-    """Another create removes the first blobs right after they were written."""
+    """Writer whose first blobs another create removes right after they are written."""
 
     def __init__(self, root: Path, n_lost: int) -> None:
         super().__init__(root)
@@ -35,22 +35,20 @@ class Losing(StoreWriter):
 
 
 @pytest.mark.parametrize("n_lost", [0, 1, 2])
-async def test_a_layer_that_is_removed_before_it_is_held_is_written_again(
-    tmp_path: Path, n_lost: int
-) -> None:
+async def test_a_blob_removed_before_its_lock_is_written_again(tmp_path: Path, n_lost: int) -> None:
     writer = Losing(tmp_path, n_lost)
     new = NewBlobs(writer)
     part = new.put("license", b"free")
     assert writer.n_put == n_lost + 1
     assert writer.blob_path(part.layer.digest).read_bytes() == b"free"
-    # It is held: no one else removes it.
+    # The blob is locked, so other creates cannot remove it.
     writer.discard([part.layer.digest])
     assert writer.has_blob(part.layer.digest)
     await new.discard()
     assert not writer.has_blob(part.layer.digest)
 
 
-async def test_a_layer_that_is_always_removed_is_an_error(tmp_path: Path) -> None:
+async def test_a_blob_that_is_always_removed_is_an_error(tmp_path: Path) -> None:
     writer = Losing(tmp_path, 100)
     new = NewBlobs(writer)
     with pytest.raises(StoreError, match="use the blob sha256:"):
@@ -59,7 +57,7 @@ async def test_a_layer_that_is_always_removed_is_an_error(tmp_path: Path) -> Non
     await new.discard()
 
 
-async def test_blobs_of_a_made_model_are_not_looked_for_in_all_manifests(tmp_path: Path) -> None:
+async def test_kept_blobs_are_not_discarded(tmp_path: Path) -> None:
     writer = Losing(tmp_path, 0)
     new = NewBlobs(writer)
     kept, left = new.put("license", b"free"), new.put("license", b"not free")

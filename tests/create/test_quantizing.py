@@ -1,4 +1,4 @@
-"""A create that has weights quantized, by a command in the engine's place."""
+"""Creates that quantize weights, with a command in place of the engine."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def shop(tmp_path: Path) -> Workshop:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A target, and what it is quantized to."""
+    """Write a target, and its quantized form."""
     write_llama(tmp_path / "target.gguf", file_type=LlamaFileType.ALL_F32)
     write_llama(tmp_path / "draft.gguf", seed=1)
     return tmp_path
 
 
 def quantizer(tmp_path: Path, body: str) -> tuple[str, ...]:
-    """A command in the engine's place: sys.argv[2:] are source, target and type."""
+    """Return a command in place of the engine: sys.argv[2:] are source, target and type."""
     script = tmp_path / "quantizer.py"
     script.write_text("import os, shutil, signal, sys\nsource, target = sys.argv[2:4]\n" + body)
     return sys.executable, str(script)
 
 
 @pytest.mark.contract("create.progress")
-async def test_progress_of_a_quantization_and_its_layer(
+async def test_quantization_reports_progress_and_makes_a_layer(
     shop: Workshop, files: Path, tmp_path: Path
 ) -> None:
     command = quantizer(
@@ -77,7 +77,7 @@ async def test_progress_of_a_quantization_and_its_layer(
         ("open(target, 'wb').write(b'GGUF')", "is not a usable GGUF file"),
     ],
 )
-async def test_a_quantization_that_fails_costs_one_create(
+async def test_a_failed_quantization_fails_only_its_create(
     shop: Workshop,
     files: Path,
     tmp_path: Path,
@@ -97,14 +97,14 @@ async def test_a_quantization_that_fails_costs_one_create(
     assert not list(shop.writer.root.glob("blobs/*-partial"))
 
 
-async def test_no_engine_to_quantize_with(shop: Workshop, files: Path) -> None:
+async def test_a_missing_engine_command_fails_the_create(shop: Workshop, files: Path) -> None:
     shop.creator = Creator(shop.writer, check_template=refuse_broken, command=("/nowhere",))
     digest = shop.upload(files / "target.gguf")
     with pytest.raises(EngineError, match="cannot start the engine"):
         await shop.make(files={"target.gguf": digest}, quantize="Q8_0")
 
 
-async def test_a_client_that_leaves_ends_the_quantization(
+async def test_closing_the_create_ends_the_quantization(
     shop: Workshop, files: Path, tmp_path: Path
 ) -> None:
     pid = tmp_path / "pid"
@@ -128,15 +128,13 @@ async def test_a_client_that_leaves_ends_the_quantization(
     assert not list(shop.writer.root.glob("blobs/*-partial"))
 
 
-async def test_weights_that_have_the_type_already_are_left_alone(
-    shop: Workshop, files: Path
-) -> None:
+async def test_weights_of_the_requested_type_are_not_quantized(shop: Workshop, files: Path) -> None:
     digest = shop.upload(files / "target.gguf")
     await shop.make(files={"target.gguf": digest}, quantize="f32")
     assert shop.manifest()["layers"][0]["digest"] == digest
 
 
-async def test_weights_that_are_quantized_already_are_left_alone(
+async def test_weights_already_quantized_to_the_type_are_kept(
     shop: Workshop, tmp_path: Path
 ) -> None:
     path = tmp_path / "q8.gguf"
@@ -153,7 +151,7 @@ async def test_weights_that_are_quantized_already_are_left_alone(
     assert shop.manifest()["layers"][0]["digest"] == digest
 
 
-async def test_a_base_that_goes_meanwhile_leaves_its_layers(
+async def test_a_base_deleted_during_quantization_keeps_its_blobs(
     shop: Workshop, files: Path, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -176,9 +174,7 @@ async def test_a_base_that_goes_meanwhile_leaves_its_layers(
     assert shop.layer("system") == b"Be brief."
 
 
-async def test_a_quantization_that_stalls_is_ended(
-    shop: Workshop, files: Path, tmp_path: Path
-) -> None:
+async def test_a_stalled_quantization_is_ended(shop: Workshop, files: Path, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     command = quantizer(tmp_path, f"open({str(pid)!r}, 'w').write('x')\nsignal.pause()")
     shop.creator = Creator(shop.writer, check_template=refuse_broken, command=command, stall_s=0.05)
@@ -190,14 +186,16 @@ async def test_a_quantization_that_stalls_is_ended(
 
 @pytest.fixture
 def small_disk() -> Iterator[None]:
-    """A file can have 100 bytes."""
+    """Limit files to 100 bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.usefixtures("small_disk")
-async def test_a_full_disk_is_said_as_such(shop: Workshop, files: Path, tmp_path: Path) -> None:
+async def test_the_error_of_a_full_disk_says_so(
+    shop: Workshop, files: Path, tmp_path: Path
+) -> None:
     command = quantizer(tmp_path, "print('basic_ios::clear: iostream error'); sys.exit(1)")
     shop.creator = Creator(shop.writer, check_template=refuse_broken, command=command)
     digest = shop.upload(files / "target.gguf")

@@ -1,4 +1,4 @@
-"""What SIGHUP makes of the environment: the file's lines, and what must stay until a start."""
+"""Changes of the environment file at SIGHUP, and values that stay until the next start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specd.daemon.environment_reload import ReloadableEnvironment
+from specd.daemon.reload import ReloadableEnvironment
 from specd.errors import BadSetting
 from specd.settings import Settings
 
@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "specd.env"
 
 
-def test_lines_are_changed_added_and_unset(path: Path) -> None:
+def test_changed_added_and_emptied_lines_apply(path: Path) -> None:
     service = Service(path, f"{KEY}=one")
     assert service.reload(f"{KEY}=two") == {KEY: "two"}
     assert service.reload(f"{KEY}=two\nOLLAMA_DEBUG=1") == {KEY: "two", "OLLAMA_DEBUG": "1"}
@@ -52,7 +52,7 @@ def test_lines_are_changed_added_and_unset(path: Path) -> None:
     assert service.reload(f"{KEY}=") == {KEY: ""}
 
 
-def test_a_line_that_is_gone_stays_in_force_and_is_told_of(
+def test_a_deleted_line_keeps_its_value_and_is_logged(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "specd")
@@ -66,7 +66,7 @@ def test_a_line_that_is_gone_stays_in_force_and_is_told_of(
         caplog.clear()
 
 
-def test_a_file_that_is_gone_changes_nothing(path: Path) -> None:
+def test_a_deleted_file_changes_nothing(path: Path) -> None:
     service = Service(path, f"{KEY}=one")
     with pytest.raises(BadSetting, match=r"specd\.env no longer exists"):
         service.reload(None)
@@ -75,7 +75,7 @@ def test_a_file_that_is_gone_changes_nothing(path: Path) -> None:
         service.reload(None)
 
 
-def test_a_file_that_comes_later_adds_to_the_unit(path: Path) -> None:
+def test_a_new_file_adds_to_the_unit(path: Path) -> None:
     service = Service(path, None, OLLAMA_DEBUG="1")
     assert service.reload(None) == {"OLLAMA_DEBUG": "1"}
     assert service.reload(f"{KEY}=one") == {"OLLAMA_DEBUG": "1", KEY: "one"}
@@ -83,14 +83,14 @@ def test_a_file_that_comes_later_adds_to_the_unit(path: Path) -> None:
         service.reload(None)
 
 
-def test_what_was_refused_is_not_what_stays(path: Path) -> None:
+def test_refused_values_are_not_committed(path: Path) -> None:
     service = Service(path, f"{KEY}=one")
     service.write(f"{KEY}=refused")
     service.variables.reread()
     assert service.reload("") == {KEY: "one"}
 
 
-def test_what_the_unit_set_over_the_file_stays(
+def test_values_that_the_unit_sets_over_the_file_stay(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "specd")
@@ -104,7 +104,7 @@ def test_what_the_unit_set_over_the_file_stays(
     assert not caplog.messages
 
 
-def test_a_file_that_could_not_be_read_at_the_start_is_believed_later(path: Path) -> None:
+def test_a_file_that_was_unreadable_at_the_start_applies_later(path: Path) -> None:
     """Systemd read it as root; as who the daemon is, it may be allowed to only afterwards."""
     path.mkdir()
     variables = ReloadableEnvironment(Settings(env_file=path), {KEY: "one", "HOME": "/root"})

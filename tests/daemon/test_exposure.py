@@ -1,4 +1,4 @@
-"""Whom the daemon is open to, said when it starts."""
+"""The warning at the start if others can use the daemon without a key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from specd.daemon.exposure import exposure
+from specd.daemon.sockets import exposure
 from specd.settings import Settings
 from tests.daemon_process import FAKE_ENGINE, running
 
@@ -27,7 +27,7 @@ KEYS = (SecretStr("sk-0123456789abcdef"),)
         ([("10.0.0.1", 1), ("fd00::1", 2, 0, 0)], "reach 10.0.0.1:1 or [fd00::1]:2 can"),
     ],
 )
-def test_what_is_open_to_others_is_named(addresses: list[object], said: str) -> None:
+def test_the_warning_names_the_exposed_addresses(addresses: list[object], said: str) -> None:
     sentence = exposure(addresses, Settings())
     assert sentence.startswith(said) if not said else said in sentence
     assert bool(sentence) is bool(said)
@@ -36,14 +36,14 @@ def test_what_is_open_to_others_is_named(addresses: list[object], said: str) -> 
     assert exposure(addresses, Settings(api_keys=KEYS)) == ""
 
 
-def test_a_star_opens_it_to_every_page() -> None:
+def test_a_star_in_the_origins_exposes_the_daemon_to_every_page() -> None:
     here = [("127.0.0.1", 11434)]
     assert "every web page" in exposure(here, Settings(origins=("https://a", "*")))
     assert exposure(here, Settings(origins=("https://*.example.org",))) == ""
     assert exposure(here, Settings(origins=("*",), api_keys=KEYS)) == ""
 
 
-async def test_a_daemon_that_is_open_to_strangers_says_so(tmp_path: Path) -> None:
+async def test_an_exposed_daemon_logs_a_warning(tmp_path: Path) -> None:
     for keys in ("", KEYS[0].get_secret_value()):
         with (tmp_path / "log").open("wb") as log:
             variables = {"OLLAMA_HOST": "0.0.0.0:0", "SPECD_API_KEYS": keys}

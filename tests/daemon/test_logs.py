@@ -1,4 +1,4 @@
-"""How the daemon's lines look: for people, as JSON, and for the journal."""
+"""The log lines: as text, as JSON, and for the journal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fail() -> None:
         log.exception("it %s", "failed")
 
 
-def test_a_line_for_people(writing: Writing) -> None:
+def test_a_text_line_has_time_level_and_request_id(writing: Writing) -> None:
     log.info("%d models", 3)
     line = writing.written("text")
     assert re.fullmatch(
@@ -65,7 +65,7 @@ def test_a_line_for_people(writing: Writing) -> None:
     assert last == "ValueError: invalid literal for int() with base 10: 'oops'"
 
 
-def test_a_request_s_own_line_says_its_id_once(writing: Writing) -> None:
+def test_the_line_of_a_request_has_its_id_once(writing: Writing) -> None:
     record = RequestRecord(id="r-1", route="/api/chat", status=200)
     with record_context(record):
         log_request(record)
@@ -74,7 +74,7 @@ def test_a_request_s_own_line_says_its_id_once(writing: Writing) -> None:
     assert " INFO specd.requests: request request_id=r-1 route=/api/chat status=200 " in line
 
 
-def test_a_line_of_json(writing: Writing) -> None:
+def test_a_json_line(writing: Writing) -> None:
     with record_context(RequestRecord(id="r-1")):
         log.info("%d models\nand \u2028 so on", 3)
     text = writing.written("json")
@@ -96,7 +96,7 @@ def test_a_line_of_json(writing: Writing) -> None:
     assert "request_id" not in line
 
 
-def test_a_request_s_line_of_json_has_numbers(writing: Writing) -> None:
+def test_the_json_line_of_a_request_has_numbers(writing: Writing) -> None:
     record = RequestRecord(id="r-1", route="/api/chat", status=200)
     with record_context(record):
         log_request(record)
@@ -133,7 +133,7 @@ def test_every_line_of_a_traceback_has_its_priority(writing: Writing) -> None:
     assert all(line.startswith("<3>") for line in lines)
 
 
-def test_the_journal_is_known_by_its_stream(tmp_path: Path) -> None:
+def test_the_journal_is_recognized_by_its_stream(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w") as stream, (tmp_path / "other").open("w") as other:
         found = os.fstat(stream.fileno())
         said = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
@@ -143,7 +143,7 @@ def test_the_journal_is_known_by_its_stream(tmp_path: Path) -> None:
     assert not is_journal(stream, said)  # closed
 
 
-def test_what_is_logged_reaches_stderr_before_the_end(
+def test_all_log_lines_reach_stderr_before_the_exit(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = logging.getLogger()
@@ -158,7 +158,7 @@ def test_what_is_logged_reaches_stderr_before_the_end(
     assert [line["message"] for line in lines] == ["first", "last"]
 
 
-def test_a_clients_faulty_form_is_not_logged() -> None:
+def test_a_client_s_invalid_form_is_not_logged() -> None:
     """The library warns of each faulty header, and quotes it."""
     with logging_to_stderr(0):
         warnings.warn(BadContentDispositionHeader("secret"), stacklevel=1)

@@ -107,7 +107,7 @@ def assert_back_at_work(answers: Sequence[dict[str, Any]]) -> None:
     assert statistics.median(gains) > 1.1, gains
 
 
-async def test_a_pair_that_an_earlier_version_left_parked_is_back_at_work(tmp_path: Path) -> None:
+async def test_a_pair_that_an_earlier_version_parked_drafts_again(tmp_path: Path) -> None:
     async with serving(tmp_path, "gpu-dear-drafter") as daemon:
         await asked(daemon, PROMPTS[0])
         await stop(daemon)
@@ -117,7 +117,7 @@ async def test_a_pair_that_an_earlier_version_left_parked_is_back_at_work(tmp_pa
     pair["history"]["bands"] = [LEFT]
     file.write_text(json.dumps(history))
     async with serving(tmp_path, "gpu-dear-drafter") as daemon:
-        assert "resting for now: does_not_pay" in await pairs(daemon, tmp_path)
+        assert "parked: does_not_pay" in await pairs(daemon, tmp_path)
         assert_back_at_work(await further_answers(daemon, 12))
         said = await shown(daemon, tmp_path)
         assert (said["state"], said["reason"]) == ("active", "")
@@ -126,7 +126,7 @@ async def test_a_pair_that_an_earlier_version_left_parked_is_back_at_work(tmp_pa
         assert "resting" not in await pairs(daemon, tmp_path)
 
 
-async def test_a_pair_that_bad_first_answers_parked_is_back_at_work(tmp_path: Path) -> None:
+async def test_a_pair_that_first_answers_parked_drafts_again(tmp_path: Path) -> None:
     """Of the first answers the drafter guesses no word, of the later ones every word."""
     scripts = {cue: "".join(f" {cue}{n}" for n in range(48)) for cue in ("x", "y")}
     weights = write_scripted_model(tmp_path / "target.gguf", scripts, None)

@@ -1,4 +1,4 @@
-"""A hangup: the end where the terminal is gone, a reload otherwise, and never more under nohup."""
+"""SIGHUP stops a daemon whose terminal was closed, and otherwise reloads its settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ asyncio.run(main())
         ("no", "no", "no", "reload"),
     ],
 )
-def test_what_a_hangup_means(at_start: str, later: str, under_nohup: str, heard: str) -> None:
+def test_sighup_stops_or_reloads(at_start: str, later: str, under_nohup: str, heard: str) -> None:
     command = [sys.executable, "-c", PROGRAM, at_start, later, under_nohup]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [heard]

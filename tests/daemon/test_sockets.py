@@ -1,4 +1,4 @@
-"""Where the daemon listens: on its own socket, or on those that systemd holds."""
+"""The listening sockets: the daemon's own, or those of systemd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from specd.daemon.sockets import apply_systemd_sockets, listen, listen_urls
+from specd import metrics
+from specd.api.request_recorder import EARLY_ERRORS, EarlyErrors
+from specd.daemon.http_server import HttpServer
+from specd.daemon.sockets import apply_systemd_sockets, bind, url_of
 from specd.errors import BadSetting
 from specd.settings import HostAddress, Settings
 
@@ -26,16 +29,16 @@ def listening(host: str = "127.0.0.1") -> Iterator[socket.socket]:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[web.AppRunner]:
+async def server() -> AsyncIterator[HttpServer]:
     async def hello(_: web.Request) -> web.Response:
         return web.Response(text="hello")
 
     app = web.Application()
     app.router.add_get("/", hello)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    yield runner
-    await runner.cleanup()
+    app[EARLY_ERRORS] = EarlyErrors(metrics.Metrics())
+    server = HttpServer(app, limit=16, timeout_s=60.0, shutdown_timeout_s=1.0)
+    yield server
+    await server.close()
 
 
 async def said(url: str, connector: aiohttp.BaseConnector | None = None) -> str:
@@ -43,52 +46,51 @@ async def said(url: str, connector: aiohttp.BaseConnector | None = None) -> str:
         return await response.text()
 
 
-def at(host: str, port: int) -> Settings:
-    return Settings(host=HostAddress("http", host, port))
+def at(host: str, port: int) -> HostAddress:
+    return HostAddress("http", host, port)
 
 
-async def test_it_binds_what_the_settings_say(server: web.AppRunner) -> None:
-    await listen(server, at("127.0.0.1", 0))
-    [url] = listen_urls(server)
+async def test_the_address_of_the_settings_is_bound(server: HttpServer) -> None:
+    await server.start(await bind(at("127.0.0.1", 0)))
+    [url] = map(url_of, server.addresses)
     assert await said(url) == "hello"
 
 
-async def test_a_port_that_is_taken_is_named(server: web.AppRunner) -> None:
+async def test_the_error_for_a_used_port_names_it() -> None:
     with listening() as sock:
         port = sock.getsockname()[1]
         with pytest.raises(BadSetting, match=rf"127.0.0.1:{port} \(OLLAMA_HOST\): Address already"):
-            await listen(server, at("127.0.0.1", port))
+            await bind(at("127.0.0.1", port))
 
 
-async def test_it_serves_all_that_are_passed_and_binds_nothing(
-    server: web.AppRunner, tmp_path: Path
+async def test_all_passed_sockets_are_served_and_none_is_bound(
+    server: HttpServer, tmp_path: Path
 ) -> None:
     with listening() as first, listening("::1") as second, socket.socket(socket.AF_UNIX) as third:
         third.bind(str(tmp_path / "specd.sock"))
         third.listen()
         port, port6 = first.getsockname()[1], second.getsockname()[1]
-        sites = await listen(server, at("127.0.0.1", 9), [first.dup(), second.dup(), third.dup()])
-        assert sorted(listen_urls(server)) == sorted(
+        await server.start([first.dup(), second.dup(), third.dup()])
+        assert sorted(map(url_of, server.addresses)) == sorted(
             [f"http://127.0.0.1:{port}", f"http://[::1]:{port6}", f"unix:{tmp_path}/specd.sock"]
         )
         assert await said(f"http://127.0.0.1:{port}") == "hello"
         assert await said(f"http://[::1]:{port6}") == "hello"
         by_path = aiohttp.UnixConnector(str(tmp_path / "specd.sock"))
         assert await said("http://localhost/", by_path) == "hello"
-        for site in sites:
-            await site.stop()
+        server.stop_listening()
         # systemd still holds them: who comes now is served by the next daemon.
         with socket.create_connection(first.getsockname()):
             pass
         assert (tmp_path / "specd.sock").is_socket()
 
 
-def test_without_a_passed_socket_the_settings_stay() -> None:
-    settings = at("0.0.0.0", 80)
+def test_without_passed_sockets_the_settings_stay() -> None:
+    settings = Settings(host=at("0.0.0.0", 80))
     assert apply_systemd_sockets(settings, []) is settings
 
 
-def test_the_passed_socket_is_the_host_that_counts() -> None:
+def test_the_host_is_that_of_the_passed_socket() -> None:
     """Who may call follows from it: a daemon that is open to others knows names beside its own."""
     with listening() as near, listening("0.0.0.0") as far:
         for passed in ([far], [near, far]):
@@ -98,7 +100,7 @@ def test_the_passed_socket_is_the_host_that_counts() -> None:
 
 
 @pytest.mark.parametrize("is_said", [True, False])
-def test_a_host_that_has_no_effect_is_told(
+def test_a_host_without_effect_is_logged(
     is_said: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with listening() as sock:
@@ -113,14 +115,14 @@ def test_a_host_that_has_no_effect_is_told(
         assert caplog.text == ""
 
 
-def test_a_socket_that_nobody_can_connect_to_is_refused() -> None:
+def test_a_socket_that_does_not_listen_is_refused() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams, socket.socket() as silent:
         for sock in (datagrams, silent):
             with pytest.raises(BadSetting, match="not a listening stream"):
                 apply_systemd_sockets(Settings(), [sock])
 
 
-def test_a_unix_socket_alone_leaves_the_host(tmp_path: Path) -> None:
+def test_a_single_unix_socket_does_not_change_the_host(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as sock:
         sock.bind(str(tmp_path / "specd.sock"))
         sock.listen()
@@ -128,18 +130,18 @@ def test_a_unix_socket_alone_leaves_the_host(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
-async def test_all_addresses_are_those_of_both_families(server: web.AppRunner, host: str) -> None:
+async def test_all_addresses_means_both_families(server: HttpServer, host: str) -> None:
     if not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
     with listening() as sock:
         port = sock.getsockname()[1]
-    await listen(server, at(host, port))
+    await server.start(await bind(at(host, port)))
     for here in ("127.0.0.1", "[::1]"):
         assert await said(f"http://{here}:{port}") == "hello"
 
 
-async def test_one_address_is_that_one_alone(server: web.AppRunner) -> None:
-    await listen(server, at("127.0.0.1", 0))
-    [url] = listen_urls(server)
+async def test_one_address_is_bound_alone(server: HttpServer) -> None:
+    await server.start(await bind(at("127.0.0.1", 0)))
+    [url] = map(url_of, server.addresses)
     with pytest.raises(aiohttp.ClientConnectionError):
         await said(url.replace("127.0.0.1", "127.0.0.2"))

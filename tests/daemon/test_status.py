@@ -1,10 +1,9 @@
-"""A whole daemon as it is seen from outside: its metrics, its log, and when it is ready."""
+"""The metrics, the log and the readiness of a whole daemon."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import threading
 from collections.abc import Callable
@@ -16,13 +15,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specd import core
 from specd.daemon import status
-from specd.daemon.status import EngineProcesses, Readiness, StatusReporter
+from specd.daemon.status import Readiness, StatusReporter
 from specd.metrics import State
 from specd.placement import Cpu, Defaults
 from specd.runner import Process
 from specd.scheduler import Requirements, Scheduler, SchedulerLoop
+from specd.scheduler.runner_ref import as_local
 from tests.daemon_process import FAKE_ENGINE, Daemon, running
 from tests.gguf_files import OllamaStore, write_llama
+from tests.waiting import wait_until
 
 MODEL = {"model_name": "m:latest"}
 
@@ -44,13 +45,10 @@ async def value(daemon: Daemon, name: str, **labels: str) -> float | None:
 async def until(
     daemon: Daemon, is_so: Callable[[float | None], bool], name: str, **labels: str
 ) -> None:
-    while not is_so(await value(daemon, name, **labels)):
-        await a_moment()
+    async def is_reached() -> bool:
+        return is_so(await value(daemon, name, **labels))
 
-
-async def a_moment() -> None:
-    """For the daemon, which shares its processor."""
-    await asyncio.sleep(0.02)
+    await wait_until(is_reached, every_s=0.02)
 
 
 @pytest.fixture
@@ -65,7 +63,7 @@ def logged(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_one_line_for_each_request_and_each_of_them_json(store: Path) -> None:
+async def test_each_request_has_one_json_line(store: Path) -> None:
     with (store / "log").open("wb") as log:
         async with running(
             store,
@@ -101,7 +99,7 @@ async def test_one_line_for_each_request_and_each_of_them_json(store: Path) -> N
     assert "classified" not in (store / "log").read_text()
 
 
-async def test_running_and_waiting_loads_and_crashes(store: Path) -> None:
+async def test_metrics_of_running_and_waiting_requests_loads_and_crashes(store: Path) -> None:
     async with running(store, engine=FAKE_ENGINE) as daemon:
         assert await value(daemon, "model_resident", drafter="", **MODEL) is None
         await daemon.answer("a")
@@ -128,7 +126,7 @@ async def test_running_and_waiting_loads_and_crashes(store: Path) -> None:
         assert await value(daemon, "request_errors_total", **kinds) == 3
 
 
-async def test_ready_from_the_start_s_end_to_the_stop_s_beginning(store: Path) -> None:
+async def test_ready_from_the_end_of_the_start_to_the_beginning_of_the_stop(store: Path) -> None:
     async with running(store, engine=FAKE_ENGINE, SPECD_SHUTDOWN_GRACE="1h") as daemon:
         async with daemon.http.get("/ready") as reply:
             assert (reply.status, await reply.json()) == (200, {"status": "ready"})
@@ -152,13 +150,13 @@ def a_loop() -> SchedulerLoop:
             max_queue=1,
             default_keep_alive_s=1.0,
         ),
-        Process,
+        lambda spec: Process(as_local(spec)),
         lambda request: core.Placement(spec=request.spec, fits=True),
         lambda _spec, _facts: None,
     )
 
 
-async def test_a_driver_that_hangs_is_asked_once_and_waited_for_no_more(
+async def test_a_hanging_driver_is_queried_once_and_delays_nothing_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(status, "QUERY_TIMEOUT_S", 0.01)
@@ -171,7 +169,7 @@ async def test_a_driver_that_hangs_is_asked_once_and_waited_for_no_more(
         return []
 
     readiness = Readiness()
-    status_reporter = StatusReporter(a_loop(), EngineProcesses(), readiness, devices=hangs)
+    status_reporter = StatusReporter(a_loop(), readiness, devices=hangs)
     try:
         assert [await status_reporter(), await status_reporter()] == [State(ready=False)] * 2
         readiness.reason = ""
@@ -181,18 +179,8 @@ async def test_a_driver_that_hangs_is_asked_once_and_waited_for_no_more(
     assert n_asked == 1
 
 
-async def test_two_who_ask_at_once_are_both_answered() -> None:
-    status_reporter = StatusReporter(a_loop(), EngineProcesses(), Readiness(), devices=list)
+async def test_two_scrapes_at_once_are_both_answered() -> None:
+    status_reporter = StatusReporter(a_loop(), Readiness(), devices=list)
     assert (
         list(await asyncio.gather(status_reporter(), status_reporter())) == [State(ready=False)] * 2
     )
-
-
-async def test_an_engine_that_is_nobody_s_yet_or_any_more_is_no_model_s(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One that loads, or ends, has a process and is not among those that are resident."""
-    engines = EngineProcesses()
-    monkeypatch.setattr(engines, "pids", lambda: {os.getpid(): "/models/blobs/sha256-0"})
-    status_reporter = StatusReporter(a_loop(), engines, Readiness(), devices=list)
-    assert await status_reporter() == State(ready=False)

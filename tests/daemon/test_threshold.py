@@ -62,7 +62,7 @@ async def of_every_dialect(daemon: Daemon) -> list[dict[str, Any]]:
     ]
 
 
-async def test_where_drafting_breaks_even_is_shown_wherever_drafting_is(tmp_path: Path) -> None:
+async def test_the_measured_threshold_is_in_every_output(tmp_path: Path) -> None:
     async with running(tmp_path) as daemon:
         await asked(daemon, "/api/generate")  # loads
         at_load = await loaded(daemon)
@@ -80,7 +80,7 @@ async def test_where_drafting_breaks_even_is_shown_wherever_drafting_is(tmp_path
         assert (await loaded(daemon))["threshold"] == shown[-1]
 
 
-async def test_a_number_that_the_user_sets_is_shown_as_that_number(tmp_path: Path) -> None:
+async def test_a_threshold_from_the_settings_is_shown_unchanged(tmp_path: Path) -> None:
     async with running(tmp_path, SPECD_ACCEPTANCE_THRESHOLD="0.35") as daemon:
         answers = await of_every_dialect(daemon)
         assert [speculation["threshold"] for speculation in answers] == [0.35] * 4

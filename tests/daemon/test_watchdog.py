@@ -1,4 +1,4 @@
-"""What systemd hears while the daemon runs; a socket in its place, and a clock in time's."""
+"""The notifications to systemd, with a fake socket and a fake clock."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def watched(
             await task
 
 
-async def test_it_pings_at_less_than_half_the_limit(tmp_path: Path) -> None:
+async def test_pings_come_at_less_than_half_the_limit(tmp_path: Path) -> None:
     async with watched(tmp_path, 8.0) as own:
         await own.after(0)
         for _ in range(3):
@@ -91,7 +91,7 @@ async def test_it_pings_at_less_than_half_the_limit(tmp_path: Path) -> None:
             assert await own.after(0.2) == ["WATCHDOG=1"]
 
 
-async def test_a_daemon_that_always_has_something_to_tell_pings_all_the_same(
+async def test_pings_continue_while_the_status_changes(
     tmp_path: Path,
 ) -> None:
     looks = itertools.count()
@@ -107,7 +107,7 @@ async def test_a_daemon_that_always_has_something_to_tell_pings_all_the_same(
     "watchdog_s, status_interval_s, pause_s",
     [(8.0, 60.0, 1.0), (8.0, 0.5, 0.5), (None, 60.0, 60.0)],
 )
-async def test_it_looks_in_time_for_a_ping(
+async def test_the_interval_is_short_enough_for_a_ping(
     tmp_path: Path, watchdog_s: float | None, status_interval_s: float, pause_s: float
 ) -> None:
     """A ping falls due after a quarter of the limit, and may be noticed one look later."""
@@ -117,7 +117,7 @@ async def test_it_looks_in_time_for_a_ping(
 
 
 @pytest.mark.parametrize("watchdog_s, n", [(8.0, 1), (None, 0)])
-async def test_where_it_stood_is_said_when_the_watchdog_ends_it(
+async def test_a_traceback_is_written_when_the_watchdog_kills_the_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watchdog_s: float | None, n: int
 ) -> None:
     enabled: list[None] = []
@@ -133,7 +133,7 @@ async def test_without_a_watchdog_there_are_no_pings(tmp_path: Path) -> None:
         assert await own.after(1000) == []
 
 
-async def test_the_status_is_told_when_it_changes(tmp_path: Path) -> None:
+async def test_the_status_is_sent_when_it_changes(tmp_path: Path) -> None:
     async with watched(tmp_path) as own:
         assert await own.after(0) == ["STATUS=listening"]
         assert await own.after(0) == []
@@ -141,7 +141,7 @@ async def test_the_status_is_told_when_it_changes(tmp_path: Path) -> None:
         assert await own.after(0) == ["STATUS=loaded: m"]
 
 
-async def test_an_engine_that_cannot_be_ended_stops_the_pings(
+async def test_an_engine_that_cannot_be_killed_stops_the_pings(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with watched(tmp_path) as own:
@@ -157,7 +157,7 @@ async def test_an_engine_that_cannot_be_ended_stops_the_pings(
         assert await own.after(0) == ["WATCHDOG=1"]
 
 
-async def test_a_ping_that_was_not_read_is_sent_again(tmp_path: Path) -> None:
+async def test_a_ping_that_was_not_read_is_repeated(tmp_path: Path) -> None:
     async with watched(tmp_path) as own:
         await own.after(0)
         ours = Systemd(notify_address=own.systemd.getsockname())
@@ -169,7 +169,7 @@ async def test_a_ping_that_was_not_read_is_sent_again(tmp_path: Path) -> None:
         assert await own.after(0) == ["WATCHDOG=1"]
 
 
-async def test_a_fault_in_the_words_costs_no_ping(
+async def test_a_failing_status_does_not_stop_the_pings(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> str:
@@ -181,7 +181,7 @@ async def test_a_fault_in_the_words_costs_no_ping(
             assert await own.after(3) == ["WATCHDOG=1"]
 
 
-async def test_where_nobody_can_say_who_is_stuck_the_pings_go_on(
+async def test_a_failing_check_for_stuck_engines_does_not_stop_the_pings(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with watched(tmp_path) as own:

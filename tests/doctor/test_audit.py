@@ -1,4 +1,4 @@
-"""What is seen of real processes and their real sockets."""
+"""The audit of real processes and their sockets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WRITER = "import sys, time; f = open(sys.argv[1], 'w'); print(flush=True); time.
 
 @contextmanager
 def calling(port: int, written: Path) -> Iterator[int]:
-    """The port on which a process listens that has called `port`."""
+    """Yield the port of a process that listens and has connected to `port`."""
     command = [sys.executable, "-c", CALLER, str(port), str(written), WRITER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -44,7 +44,7 @@ def calling(port: int, written: Path) -> Iterator[int]:
         process.stdin.close()
 
 
-def test_a_call_to_elsewhere_a_client_and_an_open_file_are_told_apart(tmp_path: Path) -> None:
+def test_outbound_inbound_and_open_files_are_told_apart(tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as elsewhere,
         calling(elsewhere.getsockname()[1], tmp_path / "written") as port,
@@ -62,14 +62,14 @@ def test_a_call_to_elsewhere_a_client_and_an_open_file_are_told_apart(tmp_path: 
         assert process_audit.n_samples == 2
 
 
-def test_nobody_on_the_port_is_said() -> None:
+def test_a_port_without_a_listener_is_an_error() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         with pytest.raises(ProcessHidden, match="cannot find the process that listens"):
             ProcessAudit.of(HostAddress("http", "127.0.0.1", probe.getsockname()[1]))
 
 
-def test_a_daemon_that_is_gone_is_said() -> None:
+def test_a_daemon_that_has_ended_is_an_error() -> None:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
     with pytest.raises(ProcessHidden, match="cannot inspect process"):
@@ -77,7 +77,7 @@ def test_a_daemon_that_is_gone_is_said() -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="reads the kernel's tables")
-async def test_a_real_daemon_calls_nobody_while_it_answers(tmp_path: Path) -> None:
+async def test_a_real_daemon_opens_no_connection_while_it_answers(tmp_path: Path) -> None:
     OllamaStore(tmp_path / "models").add("m", weights=write_llama(tmp_path / "m.gguf"))
     async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
         told = json.loads(await specd(daemon, "audit", "m", "--json", folder=tmp_path))

@@ -1,4 +1,4 @@
-"""How many models can be drafted for, on real shelves."""
+"""The finding on drafters, with real stores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_model_with_its_own_drafter_is_counted(tmp_path: Path) -> None:
     assert found.words.startswith("1 of 1 models have a drafter (m:latest ← ")
 
 
-def test_a_shelf_without_any_is_a_warning_with_the_reasons(tmp_path: Path) -> None:
+def test_a_store_without_drafters_is_a_warning_with_the_reasons(tmp_path: Path) -> None:
     OllamaStore(tmp_path).add("m", weights=write_llama(tmp_path / "m.gguf"))
     found = finding(tmp_path)
     assert found.level is Level.WARNING
@@ -41,9 +41,9 @@ def test_each_reason_has_words() -> None:
     assert not any("_" in words for words in drafters_of.WHY.values())
 
 
-def test_an_empty_shelf_is_in_order(tmp_path: Path) -> None:
+def test_an_empty_store_is_no_problem(tmp_path: Path) -> None:
     assert finding(tmp_path).level is Level.ABSENT
 
 
-def test_what_is_switched_off_is_told(tmp_path: Path) -> None:
+def test_speculation_that_is_switched_off_is_a_warning(tmp_path: Path) -> None:
     assert finding(tmp_path, enabled=False).level is Level.WARNING

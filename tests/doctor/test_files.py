@@ -1,4 +1,4 @@
-"""The store, the state and the keys, as whoever runs specd may use them."""
+"""The findings on the store, the state folder and the keys."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def store_findings(models: Path) -> list[Finding]:
 
 
 def closed(monkeypatch: pytest.MonkeyPatch, path: Path, mode: int) -> None:
-    """Root may do everything: the test stands in for the kernel's word on one path."""
+    """Make os.access deny one path, since root has all permissions."""
     real = os.access
     monkeypatch.setattr("os.access", lambda p, m: not (Path(p) == path and m & mode) and real(p, m))
 
 
-def test_a_store_is_counted_and_its_disk_measured(tmp_path: Path) -> None:
+def test_the_store_finding_counts_models_and_free_space(tmp_path: Path) -> None:
     OllamaStore(tmp_path).add("m", weights=write_llama(tmp_path / "m.gguf"))
     count, room = store_findings(tmp_path)
     assert count.level is Level.OK
@@ -45,21 +45,19 @@ def test_a_model_that_cannot_be_served_is_named(tmp_path: Path) -> None:
     assert "pull" in broken.remedy
 
 
-def test_a_store_that_is_not_there_yet_is_made_by_the_first_pull(tmp_path: Path) -> None:
+def test_a_store_that_does_not_exist_yet_is_no_problem(tmp_path: Path) -> None:
     [finding] = store_findings(tmp_path / "a/b")
     assert finding.level is Level.ABSENT
 
 
-def test_a_store_that_may_not_be_read_is_a_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_store_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     closed(monkeypatch, tmp_path, 4)
     [finding] = store_findings(tmp_path)
     assert finding.level is Level.PROBLEM
     assert "cannot read" in finding.words
 
 
-def test_a_store_that_may_not_be_written_is_a_warning(
+def test_a_store_without_write_access_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "blobs").mkdir()
@@ -70,7 +68,7 @@ def test_a_store_that_may_not_be_written_is_a_warning(
     assert "pull, create and delete will fail" in room.words
 
 
-def test_a_store_on_what_is_read_only_is_opened_in_the_unit(
+def test_the_remedy_for_a_read_only_store_changes_the_unit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed(monkeypatch, tmp_path, 2)
@@ -95,7 +93,7 @@ def test_a_store_on_what_is_read_only_is_opened_in_the_unit(
 
 
 @pytest.mark.parametrize("part", ["", "manifests", "manifests/registry.ollama.ai/library"])
-def test_manifests_that_may_not_be_written_are_a_warning_as_blobs_are(
+def test_unwritable_manifests_and_blobs_are_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     (tmp_path / "blobs").mkdir()
@@ -119,13 +117,13 @@ def test_manifests_that_may_not_be_written_are_a_warning_as_blobs_are(
         (0o755, "", False),
     ],
 )
-def test_a_store_in_a_home_that_the_sandbox_hides_is_shown_by_the_right_lines(
+def test_the_remedy_for_a_hidden_store_opens_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, mount: str, is_hidden: bool
 ) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=mode)
     home.chmod(mode)
-    monkeypatch.setattr(files, "_HOMES", (home,))
+    monkeypatch.setattr(files, "HOMES", (home,))
     mounts = tmp_path / "mounts"
     where, _, kind = mount.replace("HOME", str(home)).partition(" ")
     mounts.write_text(
@@ -142,12 +140,12 @@ def test_a_store_in_a_home_that_the_sandbox_hides_is_shown_by_the_right_lines(
         assert f"BindPaths={home}/me/models" in finding.remedy
 
 
-def test_a_home_that_is_really_a_tmpfs_hides_nothing(
+def test_a_home_that_is_a_tmpfs_itself_hides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     (home / "me").mkdir(parents=True)
-    monkeypatch.setattr(files, "_HOMES", (home,))
+    monkeypatch.setattr(files, "HOMES", (home,))
     mounts = tmp_path / "mounts"
     mounts.write_text(f"4 1 0:5 / {home} rw shared:1 - tmpfs x rw\n")
     assert hidden_home(home / "me/models", mounts) is None
@@ -155,12 +153,12 @@ def test_a_home_that_is_really_a_tmpfs_hides_nothing(
     assert hidden_home(home / "me/models", mounts) == home
 
 
-def test_the_demo_is_no_model_of_the_store(tmp_path: Path) -> None:
+def test_the_demo_pair_is_not_counted(tmp_path: Path) -> None:
     found = list(store(tmp_path, Library(tmp_path, demo=True)))
     assert found[0].words == f"0 models in {tmp_path}"
 
 
-def test_a_state_folder_that_may_not_be_written_is_a_warning(
+def test_an_unwritable_state_folder_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(state_dir=tmp_path / "state")
@@ -177,7 +175,7 @@ def test_a_state_folder_that_may_not_be_written_is_a_warning(
         ({"f_favail": 0, "f_files": 0}, ""),
     ],
 )
-def test_a_full_disk_keeps_nothing(
+def test_a_full_disk_of_the_state_folder_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, int], words: str
 ) -> None:
     disk = SimpleNamespace(f_bavail=10**6, f_frsize=4096, f_files=100, f_favail=10, f_flag=0)
@@ -196,7 +194,7 @@ def test_a_full_disk_keeps_nothing(
         ("#SPECD_API_KEYS=\n", 0o644, False),
     ],
 )
-def test_keys_that_everybody_may_read_are_a_warning(
+def test_keys_that_all_users_can_read_are_a_warning(
     tmp_path: Path, text: str, mode: int, is_told: bool
 ) -> None:
     path = tmp_path / "specd.env"

@@ -1,4 +1,4 @@
-"""Hardware, driver and build must agree: whoever is missing is named, with what to do."""
+"""The findings on GPUs: which of hardware, driver and build is missing, and the remedy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def found(
     return list(gpus(offered, said, nvml=lambda: nvml, driver=lambda: driver, igpu=None, root=root))
 
 
-def test_a_gpu_that_is_used_is_named_with_its_memory_and_driver(machine: Path) -> None:
+def test_a_used_gpu_is_listed_with_memory_and_driver(machine: Path) -> None:
     plug(machine, NVIDIA)
     gpu, driver = found(machine, [CUDA0], nvml=[RTX])
     assert gpu.level is driver.level is Level.OK
@@ -66,7 +66,7 @@ def test_a_gpu_that_is_used_is_named_with_its_memory_and_driver(machine: Path) -
     assert driver.words == "NVIDIA 570.1, for CUDA up to 12.8"
 
 
-def test_a_machine_without_one_is_in_order(machine: Path) -> None:
+def test_a_machine_without_a_gpu_is_no_problem(machine: Path) -> None:
     plug(machine, STRANGER)
     plug(machine, NVIDIA, of_class="0x040300")  # its sound
     [finding] = found(machine)
@@ -83,7 +83,7 @@ def test_a_machine_without_one_is_in_order(machine: Path) -> None:
         (AMD, None, None, "does not report its devices", "OLLAMA_DEBUG=1"),
     ],
 )
-def test_a_gpu_that_serves_nobody_is_a_problem(
+def test_an_unused_gpu_is_a_problem(
     machine: Path,
     vendor: str,
     offered: BackendDevices,
@@ -100,7 +100,7 @@ def test_a_gpu_that_serves_nobody_is_a_problem(
     assert remedy in finding.remedy
 
 
-def test_a_node_that_may_not_be_opened_comes_first(
+def test_a_closed_device_node_is_reported_first(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plug(machine, AMD)
@@ -122,7 +122,7 @@ def test_an_integrated_gpu_beside_the_cpu_is_no_problem(machine: Path) -> None:
     assert "SPECD_ACCEL=vulkan" in finding.words
 
 
-def test_beside_a_card_the_integrated_one_is_not_mentioned(machine: Path) -> None:
+def test_next_to_a_card_an_integrated_gpu_is_not_reported(machine: Path) -> None:
     plug(machine, INTEL)
     plug(machine, AMD)
     [finding] = found(machine)

@@ -1,4 +1,4 @@
-"""Who has the port, by asking whoever answers there."""
+"""The findings on the port and on who can connect."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from specd.doctor.finding import Finding, Level
-from specd.doctor.held_socket import HeldSocket, parse_held_socket
 from specd.doctor.network import network
+from specd.doctor.service import HeldSocket, parse_held_socket
 from specd.port_owner import find_listener
 from specd.settings import HostAddress, Settings
 
@@ -63,20 +63,20 @@ def serving(body: bytes, server: str) -> Iterator[int]:
             thread.join()
 
 
-def test_a_free_port_is_in_order() -> None:
+def test_a_free_port_is_no_problem() -> None:
     finding = port_finding(free_port())
     assert finding.level is Level.ABSENT
     assert "free" in finding.words
 
 
-def test_specd_itself_is_in_order() -> None:
+def test_specd_on_the_port_is_ok() -> None:
     with serving(b"Ollama is running", "specd/1.2.3") as port:
         finding = port_finding(port)
     assert finding.level is Level.OK
     assert "specd 1.2.3 answers" in finding.words
 
 
-def test_ollama_is_told_from_others_and_can_be_taken_over_from() -> None:
+def test_ollama_on_the_port_is_recognised_and_can_be_replaced() -> None:
     with serving(b"Ollama is running", "") as port:
         finding = port_finding(port)
     assert finding.level is Level.PROBLEM
@@ -84,14 +84,14 @@ def test_ollama_is_told_from_others_and_can_be_taken_over_from() -> None:
     assert "specd migrate" in finding.remedy
 
 
-def test_another_web_server_is_called_by_its_own_name() -> None:
+def test_another_web_server_is_named_by_its_header() -> None:
     with serving(b"hello", "nginx/1.2") as port:
         finding = port_finding(port)
     assert finding.level is Level.PROBLEM
     assert "taken by nginx/1.2" in finding.words
 
 
-def test_whoever_speaks_no_http_is_named_by_its_process() -> None:
+def test_a_server_without_http_is_named_by_its_process() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 
@@ -109,7 +109,7 @@ def test_whoever_speaks_no_http_is_named_by_its_process() -> None:
     assert f"(pid {os.getpid()}" in finding.words
 
 
-def test_a_port_that_nobody_has_has_no_holder() -> None:
+def test_a_free_port_has_no_listener() -> None:
     assert find_listener(HostAddress("http", "127.0.0.1", free_port())) is None
 
 
@@ -137,9 +137,7 @@ def test_an_address_that_others_reach_without_a_key_is_a_warning(
     "origins,keys,is_open",
     [("*", "", True), ("https://page.example", "", False), ("*", KEY, False)],
 )
-def test_every_page_of_a_browser_without_a_key_is_a_warning(
-    origins: str, keys: str, is_open: bool
-) -> None:
+def test_all_origins_without_a_key_are_a_warning(origins: str, keys: str, is_open: bool) -> None:
     found = network_findings(f"127.0.0.1:{free_port()}", origins=origins, api_keys=keys)
     assert any("OLLAMA_ORIGINS=*" in finding.words for finding in found) is is_open
     assert (Level.WARNING in levels(found)) is is_open
@@ -148,7 +146,7 @@ def test_every_page_of_a_browser_without_a_key_is_a_warning(
 # --------------------------------------------------------------------------- specd.socket
 
 
-def test_where_a_connection_would_start_specd_nobody_connects() -> None:
+def test_the_doctor_does_not_connect_to_a_waiting_socket() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         port = server.getsockname()[1]
@@ -161,7 +159,7 @@ def test_where_a_connection_would_start_specd_nobody_connects() -> None:
     assert f"specd.socket holds http://127.0.0.1:{port}" in finding.words
 
 
-def test_the_addresses_of_the_socket_are_asked_and_not_that_of_the_setting() -> None:
+def test_the_sockets_addresses_are_checked_instead_of_the_setting() -> None:
     with serving(b"Ollama is running", "specd/1.2.3") as port:
         found = network_findings(
             f"127.0.0.1:{free_port()}", HeldSocket((f"127.0.0.1:{port}", "/run/specd.sock"))
@@ -175,7 +173,7 @@ def test_the_addresses_of_the_socket_are_asked_and_not_that_of_the_setting() -> 
     assert "systemctl edit specd.socket" in third.remedy
 
 
-def test_a_setting_that_says_what_the_socket_does_is_no_warning() -> None:
+def test_a_setting_equal_to_the_socket_is_no_warning() -> None:
     assert levels(
         network_findings("127.0.0.1:1234", HeldSocket(("127.0.0.1:1234",), is_served=False))
     ) == [Level.OK]
@@ -192,7 +190,9 @@ def test_a_setting_that_says_what_the_socket_does_is_no_warning() -> None:
         ("@specd", "", False),
     ],
 )
-def test_who_may_ask_is_judged_by_the_socket(address: str, keys: str, is_open: bool) -> None:
+def test_exposure_is_judged_by_the_sockets_addresses(
+    address: str, keys: str, is_open: bool
+) -> None:
     held_socket = HeldSocket(("127.0.0.1:11434", address), is_served=False)
     found = network_findings(held_socket=held_socket, api_keys=keys)
     assert (Level.WARNING in levels(found)) is is_open
@@ -207,7 +207,7 @@ def test_who_may_ask_is_judged_by_the_socket(address: str, keys: str, is_open: b
         ("active", "failed", False),
     ],
 )
-def test_what_systemd_says_of_the_socket(
+def test_the_held_socket_is_parsed(
     socket_state: str, service_state: str, expected: bool | None
 ) -> None:
     listens = "[::]:1 (Stream)\n127.0.0.1:2 (Stream)\n/run/x (Stream)\n/run/y (Datagram)"

@@ -1,4 +1,4 @@
-"""Who is asked: this shell, or the service from inside."""
+"""Which checks run, and whether in this shell or in the service's sandbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from specd.cli.doctor import _print
 from specd.doctor import Finding, Level, check_all, check_local
 from specd.doctor.finding import absent, ok, warning
-from specd.doctor.held_socket import HeldSocket
+from specd.doctor.service import HeldSocket
 
 INSTALLED = {
     "LoadState": "loaded",
@@ -34,7 +34,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def examined(
     unit: Mapping[str, str], *, is_root: bool, socket: Mapping[str, str] | None = None
 ) -> list[Finding]:
-    """INSIDE, and what specd.socket holds as it is told inside."""
+    """Return the findings; the sandbox's are INSIDE and the held socket."""
     units = {"specd.service": unit, "ollama.service": {}, "specd.socket": socket or {}}
 
     def check_in_sandbox(held_socket: HeldSocket | None) -> list[Finding]:
@@ -49,11 +49,11 @@ def examined(
     )
 
 
-def test_an_installed_service_is_asked_from_inside() -> None:
+def test_an_installed_service_is_checked_in_its_sandbox() -> None:
     assert [f.topic for f in examined(INSTALLED, is_root=True)] == ["service", "inside"]
 
 
-def test_what_the_socket_holds_is_known_inside_and_to_whoever_is_not_root() -> None:
+def test_the_held_socket_is_passed_to_the_checks() -> None:
     waits = INSTALLED | {"ActiveState": "inactive"}
     socket = {"ActiveState": "active", "UnitFileState": "enabled", "Listen": "[::]:9 (Stream)"}
     *_, told = examined(waits, is_root=True, socket=socket)
@@ -62,14 +62,14 @@ def test_what_the_socket_holds_is_known_inside_and_to_whoever_is_not_root() -> N
     assert any("specd.socket holds http://[::]:9" in f.words for f in found)
 
 
-def test_whoever_is_not_root_is_told_whose_view_it_is() -> None:
+def test_without_root_the_checks_run_as_this_user() -> None:
     found = examined(INSTALLED, is_root=False)
     assert INSIDE not in found
     assert any("sudo specd doctor" in f.words for f in found)
     assert {"versions", "store", "port"} <= {f.topic for f in found}
 
 
-def test_without_a_service_the_shell_is_asked() -> None:
+def test_without_a_service_the_checks_run_in_this_shell() -> None:
     found = examined({}, is_root=True)
     assert INSIDE not in found
     assert {"versions", "llama.cpp", "port", "state", "store", "drafters"} <= {
@@ -104,7 +104,7 @@ def test_broken_pairs_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("OLLAMA_KEEP_ALIVE", "banana", "using the default 5m", "docs/settings.md"),
     ],
 )
-def test_a_setting_that_does_nothing_is_told(
+def test_a_setting_without_effect_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str, remedy: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -114,7 +114,7 @@ def test_a_setting_that_does_nothing_is_told(
     assert remedy in found[0].remedy
 
 
-def test_what_is_absent_gets_no_tick() -> None:
+def test_an_absent_thing_gets_no_tick() -> None:
     out = io.StringIO()
     found = [ok("driver", "is there"), absent("gpu", "is not"), warning("a", "b", "c")]
     _print(Console(file=out, width=80), found)

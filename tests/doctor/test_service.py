@@ -1,4 +1,4 @@
-"""What systemd says, in words; and the unit in which the doctor looks around inside."""
+"""The findings on the units, and the transient unit of the doctor."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 from specd.doctor.check_in_sandbox import transient_unit
 from specd.doctor.finding import Level
-from specd.doctor.held_socket import HeldSocket
-from specd.doctor.service import service, show
+from specd.doctor.service import HeldSocket, service, show
 
 RUNS = {
     "LoadState": "loaded",
@@ -53,11 +52,11 @@ def test_each_state_of_the_service_has_its_level(
     assert levels(RUNS | change) == expected
 
 
-def test_without_systemd_there_is_nothing_wrong() -> None:
+def test_without_systemd_there_is_no_problem() -> None:
     assert levels({}, {}) == [Level.ABSENT]
 
 
-def test_ollama_beside_it_is_a_warning_and_says_how_to_take_over() -> None:
+def test_a_running_ollama_is_a_warning_with_migrate_as_remedy() -> None:
     *_, last = service(RUNS, {"LoadState": "loaded", "ActiveState": "active"}, NO_SOCKET)
     assert last.level is Level.WARNING
     assert "specd migrate" in last.remedy
@@ -79,7 +78,7 @@ def test_ollama_beside_it_is_a_warning_and_says_how_to_take_over() -> None:
         ),
     ],
 )
-def test_ollama_that_will_want_the_port_is_told(ollama: dict[str, str], is_told: bool) -> None:
+def test_an_ollama_that_will_start_is_a_warning(ollama: dict[str, str], is_told: bool) -> None:
     here = RUNS | {"DropInPaths": "/etc/systemd/system/specd.service.d/ollama.conf"}
     assert (Level.WARNING in levels(here, ollama)) is is_told
     if ollama["ActiveState"] == "inactive":
@@ -104,29 +103,27 @@ def test_a_service_behind_its_socket(
     assert levels(RUNS | change, socket=SOCKET | of_socket) == expected
 
 
-def test_a_service_that_waits_behind_its_socket_is_said_to() -> None:
+def test_a_service_that_waits_behind_its_socket_is_ok() -> None:
     [waits] = service(RUNS | {"ActiveState": "inactive"}, NO_OLLAMA, SOCKET)
     assert "waits behind specd.socket, and starts with the first request" in waits.words
 
 
-def test_a_socket_that_the_running_service_keeps_from_starting_is_told() -> None:
+def test_a_socket_that_the_running_service_blocks_is_a_warning() -> None:
     _, told = service(RUNS, NO_OLLAMA, SOCKET | {"ActiveState": "inactive"})
     assert "cannot be started while the service runs" in told.words
     assert told.remedy == "systemctl stop specd specd.socket; systemctl start specd.socket"
 
 
-def test_what_systemctl_says_several_times_has_a_line_each(
+def test_a_repeated_property_has_a_line_for_each_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "systemctl"
-    said = "Listen=[::]:1 (Stream)\\nListen=/run/x (Stream)\\nActiveState=active\\n"
-    program.write_text(f"#!/bin/sh\nprintf '{said}'\n")
+    properties = "Listen=[::]:1 (Stream)\\nListen=/run/x (Stream)\\nActiveState=active\\n"
+    program.write_text(f"#!/bin/sh\nprintf '{properties}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert show("specd.socket") == {
-        "Listen": "[::]:1 (Stream)\n/run/x (Stream)",
-        "ActiveState": "active",
-    }
+    found = {name: value for name, value in show("specd.socket").items() if value}
+    assert found == {"Listen": "[::]:1 (Stream)\n/run/x (Stream)", "ActiveState": "active"}
 
 
 SHIPPED = """\
@@ -150,7 +147,7 @@ ExecStart=-/elsewhere/specd serve
 """
 
 
-def test_the_doctors_unit_is_the_service_with_another_command() -> None:
+def test_the_transient_unit_is_the_service_with_another_command() -> None:
     lines = transient_unit(SHIPPED, Path("/run/out")).splitlines()
     assert lines[0] == "[Service]"
     assert "User=specd" in lines
@@ -164,7 +161,7 @@ def test_the_doctors_unit_is_the_service_with_another_command() -> None:
     assert lines.index("Type=oneshot") > lines.index("Type=notify")
 
 
-def test_what_the_socket_holds_is_told_inside() -> None:
+def test_the_transient_unit_passes_the_held_socket() -> None:
     held_socket = HeldSocket(("127.0.0.1:11434", '/run/a "b" 5% $c'), is_served=False)
     [*_, told] = [
         line

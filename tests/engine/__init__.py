@@ -1,1 +1,1 @@
-"""The engine room, over a strict fake and over real llama.cpp."""
+"""Tests of the engine, over a strict fake and over real llama.cpp."""

@@ -1,4 +1,4 @@
-"""Sound files are believed no more than they hold."""
+"""Headers of sound files are checked against the content."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def flac(rate: int, n_samples: int) -> bytes:
     return b"fLaC" + bytes(14) + facts.to_bytes(8) + bytes(16)
 
 
-def test_a_sound_that_is_what_it_says_stays_as_it_is() -> None:
+def test_valid_audio_is_returned_unchanged() -> None:
     for data in (sound(), flac(44_100, 44_100 * 3600), b"ID3\3" + bytes(20), b"\xff\xfb\x90\0"):
         assert check_audio(data) == data
 
 
 @pytest.mark.parametrize("claimed", [0xFFFFFFFF, 0x7FFFFFFF, 33_000])
-def test_a_stream_whose_length_was_left_open_is_as_long_as_it_is(claimed: int) -> None:
+def test_a_wav_of_open_length_gets_its_true_length(claimed: int) -> None:
     data = sound()
     at = data.index(b"data")
     with wave.open(
@@ -50,17 +50,17 @@ def test_a_stream_whose_length_was_left_open_is_as_long_as_it_is(claimed: int) -
         sound()[:30],
     ],
 )
-def test_claims_that_would_fill_the_memory_are_refused(data: bytes) -> None:
+def test_audio_headers_that_demand_too_much_memory_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidRequest, match="a sound cannot be read"):
         check_audio(data)
 
 
-def test_a_file_too_large_is_refused() -> None:
+def test_audio_files_above_the_limit_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="too large"):
         check_audio(b"\xff\xfb" + bytes(26 * 2**20))
 
 
 @given(st.sampled_from([b"RIFF    WAVE", b"ID3", b"fLaC", b"\xff\xfb"]), st.binary(max_size=80))
-def test_anything_is_read_or_refused(begin: bytes, rest: bytes) -> None:
+def test_any_bytes_are_accepted_or_refused(begin: bytes, rest: bytes) -> None:
     with contextlib.suppress(InvalidRequest):
         assert len(check_audio(begin + rest)) == len(begin + rest)

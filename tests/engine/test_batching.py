@@ -1,4 +1,4 @@
-"""Which rows a pass has, and in which order."""
+"""The rows of a pass and their order."""
 
 from __future__ import annotations
 

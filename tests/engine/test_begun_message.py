@@ -1,4 +1,4 @@
-"""When a request leaves the queue is said once, and of which that never does it is not."""
+"""Started is sent once, when a request gets a slot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def begun(engine: Engine) -> dict[int, Started]:
     return {message.request_id: message for message in said}
 
 
-def test_a_request_has_begun_once_a_slot_has_it() -> None:
+def test_started_is_sent_when_a_slot_is_assigned() -> None:
     engine = Engine(n_slots=1)
     engine.submit(1)
     engine.submit(2)
@@ -30,7 +30,7 @@ def test_a_request_has_begun_once_a_slot_has_it() -> None:
     assert begun(engine)[2].n_cached > 0
 
 
-def test_who_waits_until_the_end_has_not_begun() -> None:
+def test_a_request_that_ends_in_the_queue_has_no_started() -> None:
     engine = Engine(n_slots=1)
     for request_id in (1, 2, 3):
         engine.submit(request_id)

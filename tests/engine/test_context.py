@@ -1,4 +1,4 @@
-"""A request that asks for less of its slot is answered as if its model were loaded so."""
+"""A request with a smaller context is answered as if the model were loaded with it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from specd.core import Done, Failed, FailureKind, Image, SpeculationMode, StopReason
 from tests.engine.test_loop import Engine, answer
 from tests.fakes.projector import FakeProjector
+from tests.fast import computes_long
 
 #: What a slot holds of the engines that are asked for less.
 LOADED = 256
@@ -31,7 +32,7 @@ contexts = st.integers(6, 80)
     can_shift=st.booleans(),
     rules=st.sampled_from([(True, True), (True, False), (False, True)]),
 )
-def test_asked_for_or_loaded_with_it_is_the_same(
+def test_a_requested_context_equals_a_loaded_one(
     *,
     n_ctx: int,
     n_prompt: int,
@@ -72,9 +73,10 @@ def test_asked_for_or_loaded_with_it_is_the_same(
     assert len(large.target.cells[0]) <= n_ctx
 
 
+@computes_long
 @settings(max_examples=40, deadline=None)
 @given(n_ctx=contexts, seed=st.integers(0, 2**64 - 1), n_draft=st.sampled_from([0, None, 5]))
-def test_what_a_longer_request_left_behind_changes_nothing(
+def test_tokens_of_a_longer_request_do_not_change_the_answer(
     n_ctx: int, seed: int, n_draft: int | None
 ) -> None:
     prompt = ("QWERTYUIOP" * 5,)
@@ -92,7 +94,7 @@ def test_what_a_longer_request_left_behind_changes_nothing(
         assert usage.n_cached == 50, "a prompt that was not cut is found in the cache"
 
 
-def test_a_slot_has_its_whole_length_for_the_next_request() -> None:
+def test_the_next_request_gets_the_whole_context_of_its_slot() -> None:
     engine = Engine(n_ctx=64, eog_bias=-50)
     for request_id, n_ctx in enumerate([16, 0, 16, 64, 1000]):
         engine.submit(request_id, n_ctx=n_ctx, shift=False, n_predict=-1)
@@ -103,7 +105,7 @@ def test_a_slot_has_its_whole_length_for_the_next_request() -> None:
         assert engine.done(request_id).reason is StopReason.LENGTH
 
 
-def test_slots_of_different_lengths_share_their_passes() -> None:
+def test_slots_with_different_contexts_share_passes() -> None:
     engine = Engine(n_slots=3, n_ctx=128, n_batch=80, eog_bias=-50)
     lengths = (16, 0, 40)
     for request_id, n_ctx in enumerate(lengths):
@@ -116,7 +118,7 @@ def test_slots_of_different_lengths_share_their_passes() -> None:
 
 
 @pytest.mark.contract("truncate.off")
-def test_a_refusal_names_the_context_that_was_asked_for() -> None:
+def test_a_refusal_names_the_requested_context() -> None:
     engine = Engine(n_ctx=256)
     engine.submit(1, prompt=("A" * 40,), truncate=False, n_ctx=32)
     failed = engine.end(1)
@@ -124,7 +126,7 @@ def test_a_refusal_names_the_context_that_was_asked_for() -> None:
     assert (failed.kind, failed.n_prompt, failed.n_ctx) == (FailureKind.CONTEXT_LENGTH, 41, 32)
 
 
-def test_an_image_is_made_small_enough_for_the_context_that_was_asked_for() -> None:
+def test_an_image_is_scaled_to_the_requested_context() -> None:
     """Of one that has half of the slot, and of one that has half of what the request may have."""
     engine = Engine(n_ctx=128, projector=FakeProjector())
     for request_id, n_ctx, n_expected in ((1, 32, 16), (2, 0, 50), (3, 32, 16), (4, 128, 50)):

@@ -1,4 +1,4 @@
-"""Control tokens that an answer shows: the same text and logprobs whoever drafts beside it."""
+"""Visible control tokens: the same text and logprobs with any drafter."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specd.core import SpeculationMode, StopReason, TokenId, TokenLogprob
-from specd.engine.control_tokens import split_at_control_tokens, visible_bytes
+from specd.engine.detokenizer import split_at_control_tokens, visible_bytes
 from specd.ipc.messages import Tokens
 from tests.engine.grammar.vocabulary import MarkedVocabulary
 from tests.engine.test_loop import Engine, answer
 from tests.fakes.backend import FakeVocabulary
+from tests.fast import computes_long
 
 MARKED = MarkedVocabulary()
 THINK, CHANNEL = MARKED.ids["<|think|>"], MARKED.ids["<|channel|>"]
@@ -39,13 +40,13 @@ class Controls(FakeVocabulary):
 class Visible(Engine):
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        self.loop._vocabulary = Controls()
+        self.loop.vocabulary = Controls()
 
     def logprobs(self) -> list[TokenLogprob]:
         return [x for m in self.said if isinstance(m, Tokens) for x in m.token.logprobs]
 
 
-def test_a_tag_is_cut_into_its_control_tokens_and_the_text_between() -> None:
+def test_a_tag_is_split_into_control_tokens_and_text() -> None:
     assert split_at_control_tokens("<think>", MARKED) == ["<think>"]
     assert split_at_control_tokens("<|think|>", MARKED) == [THINK]
     assert split_at_control_tokens("<|channel|>final<|message|>", MARKED) == [
@@ -62,13 +63,14 @@ def test_a_tag_is_cut_into_its_control_tokens_and_the_text_between() -> None:
     assert split_at_control_tokens("", MARKED) == []
 
 
-def test_only_the_control_tokens_that_were_asked_for_have_bytes() -> None:
+def test_only_requested_control_tokens_have_bytes() -> None:
     say = visible_bytes(["<|channel|>thought", "no token at all"], MARKED)
     assert say(CHANNEL) == b"<|channel|>"
     assert say(THINK) == b""
     assert say(ord("x")) == b"x"
 
 
+@computes_long
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**64 - 1),
@@ -78,7 +80,7 @@ def test_only_the_control_tokens_that_were_asked_for_have_bytes() -> None:
     stop=st.sampled_from([(), ("[CALL]",), ("L]A", "ARGS"), ("S]",)]),
     n_logprobs=st.sampled_from([None, 2]),
 )
-def test_what_is_shown_does_not_depend_on_speculation(
+def test_visible_control_tokens_do_not_depend_on_speculation(
     agreement: float, n_draft: int, **request: Any
 ) -> None:
     request |= {"visible": ("[CALL]", "[ARGS]"), "n_predict": 80, "want_context": True}
@@ -101,7 +103,7 @@ def test_what_is_shown_does_not_depend_on_speculation(
             ]
 
 
-def test_what_is_not_asked_for_stays_out_of_the_text() -> None:
+def test_other_control_tokens_stay_out_of_the_text() -> None:
     engine = Visible(agreement=None)
     shown, done = answer(engine, visible=("[CALL]",), want_context=True, n_predict=200, seed=3)
     said = done.context[done.usage.n_prompt :]
@@ -113,7 +115,7 @@ def test_what_is_not_asked_for_stays_out_of_the_text() -> None:
     assert hidden == shown.replace("[CALL]", "")
 
 
-def test_a_stop_string_may_lie_within_a_control_token() -> None:
+def test_a_stop_string_inside_a_control_token_is_found() -> None:
     text, done = answer(
         Visible(agreement=0.5), visible=("[CALL]", "[ARGS]"), stop=("ALL]",), n_predict=200, seed=3
     )

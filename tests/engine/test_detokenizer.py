@@ -1,4 +1,4 @@
-"""Characters cut over any token boundaries."""
+"""Characters split at any token boundaries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specd.engine.detokenizer import Detokenizer
 
 
 @given(st.text(), st.data())
-def test_characters_split_over_tokens_come_out_whole(text: str, data: st.DataObject) -> None:
+def test_characters_split_over_tokens_are_emitted_whole(text: str, data: st.DataObject) -> None:
     encoded = text.encode("utf-8", "replace")
     detokenizer = Detokenizer()
     shown, at = "", 0
@@ -21,7 +21,7 @@ def test_characters_split_over_tokens_come_out_whole(text: str, data: st.DataObj
     assert shown + detokenizer.flush() == encoded.decode()
 
 
-def test_a_torso_at_the_end_becomes_one_replacement_character() -> None:
+def test_an_incomplete_character_at_the_end_becomes_one_replacement_character() -> None:
     detokenizer = Detokenizer()
     assert detokenizer.feed("é".encode()[:1]) == ""
     assert detokenizer.flush() == "\ufffd"

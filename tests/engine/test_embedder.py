@@ -1,4 +1,4 @@
-"""The loop that gives vectors, over a model whose vector of a text is its tokens."""
+"""The loop of an embedding engine, over a fake whose vector of a text is its tokens."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def vector_of(text: str) -> Embedding:
     return Embedding(vector=tuple(map(float, tokens)), n_tokens=len(tokens))
 
 
-def test_short_texts_share_passes_in_their_order() -> None:
+def test_short_texts_share_passes_in_order() -> None:
     house = EmbedderHarness()
     texts = ["a", "b", "cd", "efghij", "k", "", "l", "m", "n"]
     house.submit(*texts)
@@ -87,7 +87,7 @@ def test_short_texts_share_passes_in_their_order() -> None:
 
 
 @given(st.lists(st.text("abc!", max_size=20), max_size=30), st.integers(1, 5), st.integers(3, 16))
-def test_each_text_ends_once_and_only_bad_ones_fail(
+def test_each_text_is_answered_once_and_only_invalid_ones_fail(
     texts: list[str], n_texts: int, n_shared: int
 ) -> None:
     house = EmbedderHarness(FakeEncoder(n_texts=n_texts, n_shared=n_shared))
@@ -104,14 +104,14 @@ def test_each_text_ends_once_and_only_bad_ones_fail(
 
 
 @pytest.mark.contract("embed.truncate")
-def test_what_is_too_long_is_cut_before_its_closing_token() -> None:
+def test_a_long_text_is_truncated_before_its_closing_token() -> None:
     house = EmbedderHarness()
     house.submit("a" * 100)
     assert house.run() == {0: vector_of("a" * 14)}
 
 
 @pytest.mark.contract("embed.truncate-off")
-def test_what_is_too_long_fails_where_it_may_not_be_cut() -> None:
+def test_a_long_text_fails_without_truncate() -> None:
     house = EmbedderHarness()
     house.submit("a" * 100, "b", truncate=False)
     failed, fine = house.run().values()
@@ -121,7 +121,7 @@ def test_what_is_too_long_fails_where_it_may_not_be_cut() -> None:
 
 
 @pytest.mark.contract("embed.truncate", "embed.truncate-off")
-def test_a_request_may_want_less_of_the_context_than_there_is() -> None:
+def test_a_request_may_limit_its_context() -> None:
     house = EmbedderHarness()
     for request_id, (n_ctx, truncate) in enumerate([(5, True), (99, True), (5, False)]):
         house.embedder.submit(request_id, "a" * 30, truncate=truncate, n_ctx=n_ctx)
@@ -132,7 +132,7 @@ def test_a_request_may_want_less_of_the_context_than_there_is() -> None:
     assert (failed.kind, failed.n_prompt, failed.n_ctx) == (FailureKind.CONTEXT_LENGTH, 32, 5)
 
 
-def test_a_text_without_a_token_is_the_requests_own_fault() -> None:
+def test_a_text_without_tokens_is_invalid() -> None:
     house = EmbedderHarness(tokenizer=FakeTokenizer(before=(), behind=()))
     house.submit("")
     [failed] = house.run().values()
@@ -140,7 +140,7 @@ def test_a_text_without_a_token_is_the_requests_own_fault() -> None:
     assert failed.kind is FailureKind.INVALID
 
 
-def test_who_has_left_is_told_nothing() -> None:
+def test_a_cancelled_text_gets_no_message() -> None:
     house = EmbedderHarness()
     house.submit("a", "b", "c")
     house.embedder.cancel(1)
@@ -149,7 +149,7 @@ def test_who_has_left_is_told_nothing() -> None:
     assert house.encoder.passes == [2]
 
 
-def test_all_are_told_where_the_engine_ends() -> None:
+def test_every_waiting_text_fails_when_the_engine_ends() -> None:
     house = EmbedderHarness()
     house.submit("a", "b")
     house.embedder.fail_all(FailureKind.SHUTDOWN, "bye")
@@ -157,7 +157,7 @@ def test_all_are_told_where_the_engine_ends() -> None:
     assert house.run() == {0: failed, 1: failed}
 
 
-def test_a_step_without_work_is_none() -> None:
+def test_a_step_without_texts_returns_false() -> None:
     house = EmbedderHarness()
     house.embedder.step()
     assert house.said == []
@@ -167,7 +167,7 @@ def test_a_step_without_work_is_none() -> None:
     "before, behind, n_closing",
     [((), (), 0), ((CLS,), (), 0), ((), (SEP,), 1), ((CLS,), (SEP,), 1), ((CLS,), (SEP, SEP), 2)],
 )
-def test_the_frame_of_a_vocabulary_is_what_it_puts_around_a_text(
+def test_special_tokens_before_and_after_a_text_are_counted(
     before: tuple[int, ...], behind: tuple[int, ...], n_closing: int
 ) -> None:
     frame = SpecialTokens.of(FakeTokenizer(before, behind))
@@ -180,7 +180,7 @@ def test_the_frame_of_a_vocabulary_is_what_it_puts_around_a_text(
 
 
 @pytest.mark.contract("embed.nothing-left")
-def test_a_context_with_room_for_special_tokens_alone_is_too_short() -> None:
+def test_a_context_for_special_tokens_only_is_too_short() -> None:
     frame = SpecialTokens(n_special=2, n_closing=1)
     with pytest.raises(InvalidRequest, match="input after truncation exceeds maximum context"):
         frame.fit([CLS, 10, SEP], 2, truncate=True)

@@ -1,4 +1,4 @@
-"""What SPECD_EXACT makes of findings: which passes there are, and what of a cache is reused."""
+"""SPECD_EXACT: the passes and the reuse of caches that findings allow."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def read_to(n_past: int, *, n_generated: int = 0, image: int | None = None) -> S
         (read_to(2 * N_CHUNK, n_generated=1), 0),
     ],
 )
-def test_only_pieces_that_every_prompt_has_are_recorded(slot: Slot, n_repeatable: int) -> None:
+def test_only_pieces_that_every_prompt_shares_are_recorded(slot: Slot, n_repeatable: int) -> None:
     PIECES.record_piece(slot)
     assert slot.n_repeatable == n_repeatable
     assert PIECES.reusable(slot, 1000) == n_repeatable
 
 
-def test_a_shorter_piece_does_not_take_back_a_recorded_one() -> None:
+def test_a_shorter_piece_does_not_reduce_the_record() -> None:
     slot = read_to(N_CHUNK)
     PIECES.record_piece(slot)
     slot.n_past += 5
@@ -52,7 +52,7 @@ def test_a_shorter_piece_does_not_take_back_a_recorded_one() -> None:
     assert slot.n_repeatable == N_CHUNK
 
 
-def test_of_a_cache_no_more_is_reused_than_was_read_in_whole_pieces() -> None:
+def test_only_whole_pieces_of_a_cache_are_reused() -> None:
     slot = read_to(300)
     slot.n_repeatable = 3 * N_CHUNK
     found = [PIECES.reusable(slot, n) for n in (300, 3 * N_CHUNK, 3 * N_CHUNK - 1, 70, 63)]
@@ -60,7 +60,7 @@ def test_of_a_cache_no_more_is_reused_than_was_read_in_whole_pieces() -> None:
     assert SHARING.reusable(slot, 299) == 299
 
 
-def test_of_an_image_all_is_reused_or_nothing() -> None:
+def test_an_image_is_reused_whole_or_not_at_all() -> None:
     slot = read_to(300, image=70)
     slot.n_repeatable = 4 * N_CHUNK
     assert [PIECES.reusable(slot, n) for n in (70, 79, 80, 100, 130)] == [64, 64, 80, 80, 128]
@@ -83,7 +83,7 @@ def findings(n_invariant: int, *, parallel: bool = True, depth: bool = True) -> 
         (None, (False, 0, N_BATCH, False)),
     ],
 )
-def test_findings_become_passes(
+def test_findings_decide_the_restrictions(
     found: Findings | None, passes: tuple[bool, int, int, bool]
 ) -> None:
     drafts, n_shared, n_chunk, can_reuse_all = passes
@@ -104,7 +104,7 @@ def test_findings_become_passes(
         (findings(LONGEST), 1, (False, True, False)),
     ],
 )
-def test_findings_become_what_is_exact_without_it(
+def test_findings_decide_what_is_exact_without_restrictions(
     found: Findings, n_slots: int, exact: tuple[bool, bool, bool]
 ) -> None:
     facts = found.exactness(LONGEST, n_slots, N_BATCH)
@@ -120,7 +120,7 @@ def test_findings_become_what_is_exact_without_it(
         ((9, 9, 0, 0), [[0], [1], [2, 3]]),
     ],
 )
-def test_slots_share_a_pass_with_those_of_as_many_rows(
+def test_slots_with_equal_row_counts_share_a_pass(
     n_drafted: Sequence[int], slots: list[list[int]]
 ) -> None:
     decoding = [

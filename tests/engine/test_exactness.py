@@ -1,4 +1,4 @@
-"""The self-check on backends that round on purpose, and what SPECD_EXACT makes of them."""
+"""The self-check on backends that round on purpose, and the effects of SPECD_EXACT."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_each_width_that_rounds_is_found(width: int) -> None:
         assert not findings.exactness(LONGEST, 1, N_BATCH).speculation
 
 
-def test_neighbours_that_matter_are_found() -> None:
+def test_rounding_by_other_slots_is_found() -> None:
     findings = found(by_neighbours)
     exactness = findings.exactness(LONGEST, 3, N_BATCH)
     assert (exactness.speculation, exactness.parallel) == (True, False)
@@ -111,7 +111,7 @@ def test_neighbours_that_matter_are_found() -> None:
 
 
 @pytest.mark.parametrize("thorough", [True, False])
-def test_kernels_that_differ_over_a_long_cache_alone_are_found(thorough: bool) -> None:
+def test_kernels_that_differ_only_with_a_long_cache_are_found(thorough: bool) -> None:
     findings = found(deep_and_wide, thorough=thorough)
     assert (findings.n_invariant, findings.depth) == (1, False)
     assert N_HISTORY < N_EXTRA_TOKENS
@@ -201,7 +201,7 @@ def test_with_exact_on_a_backend_that_rounds_gives_each_seed_one_text(name: str)
 
 
 @pytest.mark.parametrize("name", ["by width", "by neighbours", "wide prompts"])
-def test_without_it_they_part(name: str) -> None:
+def test_without_exact_the_texts_differ(name: str) -> None:
     alone = [Engine(ROUNDING[name], exact=False).answers([request])[0] for request in requests()]
     shared = Engine(ROUNDING[name], exact=False)
     again = [shared.answers(requests()), [shared.answers([request])[0] for request in requests()]]
@@ -209,9 +209,7 @@ def test_without_it_they_part(name: str) -> None:
 
 
 @pytest.mark.parametrize("name, n_cached", [("by width", N_BATCH), ("never", 100)])
-def test_where_widths_round_only_whole_pieces_of_a_prompt_are_reused(
-    name: str, n_cached: int
-) -> None:
+def test_only_whole_prompt_pieces_are_reused_if_widths_round(name: str, n_cached: int) -> None:
     engine = Engine(ROUNDING[name])
     request = EngineRequest(prompt=("HELLO" * 20,), n_predict=4, sampling=SamplingParams(seed=1))
     expected = engine.answers([request])
@@ -220,11 +218,11 @@ def test_where_widths_round_only_whole_pieces_of_a_prompt_are_reused(
     assert [end.usage.n_cached for end in ends if isinstance(end, Done)] == [n_cached]
 
 
-def test_what_needs_no_care_is_as_it_is_without() -> None:
+def test_an_exact_backend_has_no_restrictions() -> None:
     passes = ExactPasses.of(found(never), LONGEST, N_BATCH)
     assert passes == ExactPasses(drafts=True, n_shared=64, n_chunk=64, can_reuse_all=True)
 
 
-def test_where_nothing_could_be_found_out_everything_is_computed_alone() -> None:
+def test_without_findings_every_slot_is_computed_alone() -> None:
     passes = ExactPasses.of(None, LONGEST, N_BATCH)
     assert passes == ExactPasses(drafts=False, n_shared=0, n_chunk=64, can_reuse_all=False)

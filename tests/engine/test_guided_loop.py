@@ -1,4 +1,4 @@
-"""Grammars in the loop, over the strict fake: kept by every answer, whoever drafts beside it."""
+"""Grammars in the loop, over the strict fake: every answer follows its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMPILER = GrammarCompiler(VOCABULARY)
 class Guided(Engine):
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
-        self.loop._queue._compiler = COMPILER
+        self.loop.queue.compiler = COMPILER
 
 
 class Held(GrammarCompiler):
@@ -66,7 +66,7 @@ def end_of(engine: Engine, request_id: int) -> Failed:
     n_predict=st.sampled_from([7, 100]),
     stop=st.sampled_from([(), ("ZA",), ("GH", "Zx", "DE")]),
 )
-def test_the_text_for_a_seed_keeps_to_the_grammar_and_does_not_depend_on_speculation(
+def test_text_under_a_grammar_does_not_depend_on_speculation(
     *, agreement: float, n_draft: int, mode: SpeculationMode, **request: Any
 ) -> None:
     request |= {"grammar": WORDS, "want_context": True}
@@ -83,7 +83,7 @@ def test_the_text_for_a_seed_keeps_to_the_grammar_and_does_not_depend_on_specula
         assert re.fullmatch(WORDS_RE, text)
 
 
-def test_a_drafter_that_keeps_to_the_grammar_is_accepted() -> None:
+def test_drafts_under_the_grammar_are_accepted() -> None:
     """Free, it would be right about the model and wrong about the answer."""
     engine = Guided(agreement=1.0)
     _, done = answer(
@@ -102,7 +102,7 @@ def test_a_drafter_that_keeps_to_the_grammar_is_accepted() -> None:
     grammars=st.lists(st.sampled_from([None, WORDS, SHORT, WRONG, FOREIGN]), max_size=7),
     cancel_at=st.dictionaries(st.integers(0, 6), st.integers(0, 12), max_size=3),
 )
-def test_slots_with_different_grammars_share_passes_and_say_what_each_alone_would_say(
+def test_slots_with_different_grammars_answer_as_each_alone(
     n_slots: int, grammars: list[Grammar | None], cancel_at: dict[int, int]
 ) -> None:
     engine = Guided(n_slots=n_slots, n_batch=80)
@@ -132,7 +132,7 @@ def test_slots_with_different_grammars_share_passes_and_say_what_each_alone_woul
 
 
 @pytest.mark.parametrize("agreement", [None, 0.5, 1.0])
-def test_an_answer_that_no_token_can_go_on_with_fails_after_its_last_text(
+def test_an_answer_without_an_allowed_token_fails_after_its_text(
     agreement: float | None,
 ) -> None:
     engine = Guided(agreement=agreement)
@@ -148,7 +148,7 @@ def test_an_answer_that_no_token_can_go_on_with_fails_after_its_last_text(
     assert engine.done(2).usage.n_cached == engine.done(2).usage.n_prompt - 1
 
 
-def test_a_wrong_grammar_is_refused_and_holds_nobody_up() -> None:
+def test_an_invalid_grammar_is_refused_and_delays_no_other_request() -> None:
     engine = Guided(n_slots=1)
     engine.submit(1, grammar=WRONG)
     engine.submit(2)
@@ -159,9 +159,9 @@ def test_a_wrong_grammar_is_refused_and_holds_nobody_up() -> None:
     engine.done(2)
 
 
-def test_who_waits_for_a_compilation_lets_others_pass_and_can_leave() -> None:
+def test_a_request_waiting_for_its_grammar_is_overtaken_and_can_be_cancelled() -> None:
     engine, held = Guided(n_slots=1), Held()
-    engine.loop._queue._compiler = held
+    engine.loop.queue.compiler = held
     for request_id in (1, 2, 3):
         engine.submit(request_id, grammar=None if request_id == 2 else SHORT, n_predict=5)
     while not any(isinstance(m, Finished) for m in engine.said):
@@ -176,9 +176,9 @@ def test_who_waits_for_a_compilation_lets_others_pass_and_can_leave() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("no process to be had"), BaseException("panic")])
-def test_a_compilation_that_breaks_down_costs_one_answer(error: BaseException) -> None:
+def test_a_failed_compilation_fails_one_request(error: BaseException) -> None:
     engine, held = Guided(n_slots=1), Held()
-    engine.loop._queue._compiler = held
+    engine.loop.queue.compiler = held
     engine.submit(1, grammar=SHORT)
     engine.submit(2)
     held.asked[0].set_exception(error)
@@ -187,9 +187,9 @@ def test_a_compilation_that_breaks_down_costs_one_answer(error: BaseException) -
     engine.done(2)
 
 
-def test_a_process_that_died_over_a_grammar_is_no_fault_of_the_request() -> None:
+def test_a_dead_grammar_process_is_an_engine_error() -> None:
     engine, held = Guided(n_slots=1), Held()
-    engine.loop._queue._compiler = held
+    engine.loop.queue.compiler = held
     engine.submit(1, grammar=SHORT)
     engine.submit(2)
     held.asked[0].set_exception(WorkerDied("ended by SIGTERM"))
@@ -200,7 +200,7 @@ def test_a_process_that_died_over_a_grammar_is_no_fault_of_the_request() -> None
     engine.done(2)
 
 
-def test_whoever_waits_for_a_compilation_is_told_of_the_end() -> None:
+def test_requests_waiting_for_a_grammar_fail_at_shutdown() -> None:
     engine = Guided()
     engine.submit(1, grammar=WORDS)
     engine.loop.fail_all(FailureKind.SHUTDOWN, "bye")

@@ -1,11 +1,15 @@
-"""When the daemon is told what was learned."""
+"""When statistics are reported to the daemon."""
 
 from __future__ import annotations
 
 import pytest
 
 from specd.core import BandHistory, PairHistory
-from specd.engine.history_reporter import REPORT_INTERVAL_S, HistoryReporter, history_for_device
+from specd.engine.speculative.pair_stats import (
+    REPORT_INTERVAL_S,
+    HistoryReporter,
+    history_for_device,
+)
 from specd.ipc.messages import PairHistoryUpdate
 
 
@@ -29,7 +33,7 @@ class ReporterHarness:
         return [learned.history.bands[0].n_requests for learned in self.said]
 
 
-def test_an_idle_engine_says_at_once_what_is_new_and_only_that() -> None:
+def test_an_idle_engine_reports_changes_at_once() -> None:
     pupil = ReporterHarness()
     pupil.history_reporter.report_changes(is_busy=False)
     assert pupil.reported_counts == []
@@ -40,7 +44,7 @@ def test_an_idle_engine_says_at_once_what_is_new_and_only_that() -> None:
     assert pupil.reported_counts == [1, 2]
 
 
-def test_a_busy_engine_says_it_now_and_then() -> None:
+def test_a_busy_engine_reports_at_intervals() -> None:
     pupil = ReporterHarness()
     for n in range(1, 25):
         pupil.n_requests = n
@@ -50,7 +54,7 @@ def test_a_busy_engine_says_it_now_and_then() -> None:
 
 
 @pytest.mark.parametrize("device,believed", [("CPU", True), ("CUDA0", False), ("", False)])
-def test_a_history_is_believed_on_its_own_device_alone(device: str, believed: bool) -> None:
+def test_a_history_of_another_device_is_ignored(device: str, believed: bool) -> None:
     history = PairHistory(device="CPU")
     assert history_for_device(history, device) == (history if believed else None)
     assert history_for_device(None, device) is None

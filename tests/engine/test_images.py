@@ -1,4 +1,4 @@
-"""Image files as pixels: every kind, upright, opaque; what is none is refused with a sentence."""
+"""Image files become upright, opaque pixels; other files are refused with a reason."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ def pixels(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "WEBP"])
-def test_files_without_loss_are_the_same_pixels(kind: str) -> None:
+def test_lossless_files_decode_to_the_same_pixels(kind: str) -> None:
     assert np.array_equal(pixels(picture(1, (7, 5), kind)), pixels(picture(1, (7, 5))))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "GIF"])
-def test_files_with_loss_are_nearly_the_same(kind: str) -> None:
+def test_lossy_files_decode_to_similar_pixels(kind: str) -> None:
     plain = Image.linear_gradient("L").convert("RGB")
     difference = pixels(saved(plain, kind)).astype(int) - np.asarray(plain)
     assert np.abs(difference).max() < 10
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr"])
-def test_every_mode_has_three_colours(mode: str) -> None:
+def test_every_mode_becomes_rgb(mode: str) -> None:
     kind = "JPEG" if mode in {"CMYK", "YCbCr"} else "PNG"
     found = read(saved(Image.new(mode, (3, 2)), kind))
     assert (found.width, found.height, len(found.data)) == (3, 2, 18)
 
 
-def test_greys_of_sixteen_bits_keep_their_upper_half() -> None:
+def test_16_bit_greys_keep_their_upper_byte() -> None:
     values = np.array([[0, 256, 32768, 65535]], np.uint16)
     assert pixels(saved(Image.fromarray(values)))[0, :, 0].tolist() == [0, 1, 128, 255]
 
 
-def test_what_is_transparent_is_white() -> None:
+def test_transparent_pixels_become_white() -> None:
     assert pixels(saved(Image.new("RGBA", (1, 1), (0, 0, 0, 0)))).tolist() == [[[255] * 3]]
     assert pixels(saved(Image.new("RGBA", (1, 1), (9, 8, 7, 255)))).tolist() == [[[9, 8, 7]]]
 
 
-def test_a_photograph_stands_upright() -> None:
+def test_exif_orientation_is_applied() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # taken with the camera turned
     image = Image.new("RGB", (8, 4))
@@ -71,7 +71,7 @@ def test_a_photograph_stands_upright() -> None:
     assert found[4:].max() == 0
 
 
-def test_the_first_of_several_pictures_counts() -> None:
+def test_the_first_frame_of_an_animation_is_used() -> None:
     frames = [Image.new("RGB", (2, 2), colour) for colour in ("red", "blue")]
     data = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
     assert pixels(data)[0, 0].tolist() == [255, 0, 0]
@@ -81,7 +81,7 @@ CUT = [picture()[:60], picture(kind="JPEG")[:200], picture(kind="WEBP")[:50]]
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"BM" * 9, *CUT])
-def test_what_is_no_image_is_refused_with_a_sentence(data: bytes) -> None:
+def test_other_files_are_refused_with_a_reason(data: bytes) -> None:
     with pytest.raises(InvalidRequest, match="an image cannot be read"):
         read(data)
 
@@ -92,7 +92,7 @@ def chunk(name: bytes, content: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("size", [(2**16 - 1, 2**15), (2**16, 1), (1, 2**16), (7072, 7072)])
-def test_a_bomb_is_refused_before_it_is_unpacked(size: tuple[int, int]) -> None:
+def test_a_decompression_bomb_is_refused_before_decoding(size: tuple[int, int]) -> None:
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, 8, 2, 0, 0, 0))
     with pytest.raises(InvalidRequest, match=f"of {size[0]} x {size[1]} pixels is too large"):
         read(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT"))
@@ -101,7 +101,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     "name, content", [(b"gAMA", b""), (b"tRNS", b""), (b"cHRM", b"x"), (b"iCCP", b"")]
 )
-def test_damage_over_which_a_decoder_stumbles_is_told_as_such(name: bytes, content: bytes) -> None:
+def test_decoder_failures_are_reported_as_damage(name: bytes, content: bytes) -> None:
     data = picture(2, (4, 4))
     end = data.rindex(b"IEND") - 4
     with pytest.raises(InvalidRequest, match="an image cannot be read: it is damaged"):
@@ -126,7 +126,7 @@ assert found.data == b"\\xff" * len(found.data)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited so on Linux alone")
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_picture_takes_little_memory(name: str) -> None:
+def test_a_large_image_takes_little_memory(name: str) -> None:
     kind, image, options = LARGE[name]
     command = (sys.executable, "-c", BOUNDED)
     subprocess.run(command, input=saved(image, kind, **options), check=True)
@@ -134,7 +134,7 @@ def test_a_large_picture_takes_little_memory(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "WEBP"])
 @pytest.mark.parametrize("shrink", [2, 4])
-def test_what_is_beyond_every_model_is_made_smaller(
+def test_very_large_images_are_reduced(
     monkeypatch: pytest.MonkeyPatch, kind: str, shrink: int
 ) -> None:
     """In tiles that nobody sees."""
@@ -151,7 +151,7 @@ def test_what_is_beyond_every_model_is_made_smaller(
     st.sampled_from(["PNG", "JPEG", "WEBP", "GIF", "BMP"]),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8),
 )
-def test_damage_is_read_or_refused(kind: str, damage: list[tuple[int, int]]) -> None:
+def test_damaged_images_are_decoded_or_refused(kind: str, damage: list[tuple[int, int]]) -> None:
     data = bytearray(picture(3, (9, 9), kind))
     for at, value in damage:
         data[at % len(data)] = value
@@ -162,7 +162,7 @@ def test_damage_is_read_or_refused(kind: str, damage: list[tuple[int, int]]) -> 
     assert len(found.data) == 3 * found.width * found.height
 
 
-def test_smaller_keeps_the_shape() -> None:
+def test_downscaling_keeps_the_aspect_ratio() -> None:
     made = Pixels(40, 20, bytes(2400)).downscaled(1 / 4)
     assert (made.width, made.height, len(made.data)) == (20, 10, 600)
     assert Pixels(1, 9, bytes(27)).downscaled(1 / 100).width == 1

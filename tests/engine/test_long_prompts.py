@@ -1,4 +1,4 @@
-"""Texts that take seconds to read: nobody else waits for that, and some are not read at all."""
+"""Texts that take seconds to tokenize delay no other request; too long ones are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from specd.core import Failed, FailureKind, Image, TokenId
 from specd.engine import prompt_tokens
 from specd.engine.embedder import Embedder
-from specd.engine.prefill import MAX_AT_ONCE, PieceTokenizer
+from specd.engine.prompt_tokens import MAX_AT_ONCE, PieceTokenizer
 from specd.engine.worker import Worker
 from specd.errors import InvalidRequest
 from specd.ipc import codec
@@ -37,7 +37,9 @@ class Slow(FakeVocabulary):
         return super().tokenize(text, add_bos=add_bos)
 
 
-def test_others_go_on_while_a_long_prompt_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_slots_continue_while_a_long_prompt_is_tokenized(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slow = Slow()
     crowd = Engine(n_slots=2, n_ctx=400)
     monkeypatch.setattr(crowd.loop.prefill, "_vocabulary", slow)
@@ -51,10 +53,10 @@ def test_others_go_on_while_a_long_prompt_is_read(monkeypatch: pytest.MonkeyPatc
     assert crowd.text(1)
 
 
-def test_a_long_prompt_is_what_it_would_be_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_prompt_gives_the_same_tokens_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     said = []
     for most in (MAX_AT_ONCE, len(LONG)):
-        monkeypatch.setattr("specd.engine.prefill.MAX_AT_ONCE", most)
+        monkeypatch.setattr("specd.engine.prompt_tokens.MAX_AT_ONCE", most)
         engine = Engine(n_ctx=400)
         engine.submit(1, prompt=[LONG], seed=3)
         engine.run()
@@ -70,7 +72,9 @@ def test_a_long_prompt_is_what_it_would_be_at_once(monkeypatch: pytest.MonkeyPat
         ([Image(b"5 cat")] * (prompt_tokens.MAX_FILES + 1), "257 images in one prompt"),
     ],
 )
-def test_what_is_too_much_is_refused_unread(prompt: Sequence[str | Image], said: str) -> None:
+def test_prompts_above_the_limits_are_refused_unread(
+    prompt: Sequence[str | Image], said: str
+) -> None:
     engine = Engine()
     engine.submit(1, prompt=prompt)
     failed = engine.end(1)
@@ -104,15 +108,15 @@ def _message(said: BinaryIO) -> ToDaemon:
     return codec.decode_to_daemon(said.read(length))
 
 
-def test_a_count_that_is_cancelled_before_it_begins_is_never_read() -> None:
+def test_a_cancelled_count_is_not_tokenized() -> None:
     slow = Slow()
     engine, daemon = socket.socketpair()
     with engine, daemon:
         channel = EngineChannel(engine)
         worker, loop, tokenizer = Worker(channel), Engine().loop, PieceTokenizer(slow)
         for request_id in (1, 2, 3, 4):
-            worker._handle(Tokenize(request_id, (LONG,), True), loop, tokenizer)
-        worker._handle(Cancel(3), loop, tokenizer)
+            worker.handle(Tokenize(request_id, (LONG,), True), loop, tokenizer)
+        worker.handle(Cancel(3), loop, tokenizer)
         slow.gate.set()
         with daemon.makefile("rb") as said:
             answers = [_message(said) for _ in range(3)]
@@ -121,7 +125,7 @@ def test_a_count_that_is_cancelled_before_it_begins_is_never_read() -> None:
 
 @pytest.mark.parametrize("n", [1, MAX_AT_ONCE + 1])
 @pytest.mark.parametrize("token, said", [(2, "A"), (-1, "out of range"), (10**6, "out of range")])
-def test_tokens_are_spelled_however_many_there_are(n: int, token: TokenId, said: str) -> None:
+def test_any_number_of_tokens_is_detokenized(n: int, token: TokenId, said: str) -> None:
     found: list[str | InvalidRequest] = []
     answered = threading.Event()
 
@@ -145,7 +149,7 @@ class Encoder:
         return [(1.0,) for _ in texts]
 
 
-def test_an_embedder_reads_no_more_either() -> None:
+def test_an_embedder_has_the_same_size_limit() -> None:
     said: list[ToDaemon] = []
     Embedder(Encoder(), VOCABULARY, said.append).submit(1, HUGE, truncate=True)
     [finished] = said

@@ -25,7 +25,7 @@ from specd.core import (
 )
 from specd.engine.backend import Batch
 from specd.engine.loop import Loop
-from specd.engine.media_cache import MediaCache
+from specd.engine.media import MediaCache
 from specd.engine.sampler import Row
 from specd.engine.slot import SlotState
 from specd.engine.speculation import DrafterFacts
@@ -184,7 +184,7 @@ def answer(engine: Engine, **fields: Any) -> tuple[str, Done]:
     n_ctx=st.sampled_from([24, 64, 256]),
     stop=st.sampled_from([(), ("A",), ("BC", "Zx")]),
 )
-def test_the_text_for_a_seed_does_not_depend_on_speculation(
+def test_text_does_not_depend_on_speculation(
     *,
     seed: int,
     temperature: float,
@@ -222,7 +222,7 @@ def test_the_text_for_a_seed_does_not_depend_on_speculation(
     mode=st.sampled_from(SpeculationMode),
     drafts=st.booleans(),
 )
-def test_no_draft_is_longer_than_pair_request_and_cache_allow(
+def test_draft_length_is_limited_by_pair_request_and_cache(
     *, max_draft: int, asked: int | None, limit: int | None, mode: SpeculationMode, drafts: bool
 ) -> None:
     engine = Engine(
@@ -253,7 +253,7 @@ def test_no_draft_is_longer_than_pair_request_and_cache_allow(
     ),
     cancel_at=st.dictionaries(st.integers(0, 7), st.integers(0, 20), max_size=3),
 )
-def test_many_requests_over_few_slots_say_what_each_alone_would_say(
+def test_many_requests_over_few_slots_answer_as_each_alone(
     n_slots: int,
     requests: list[tuple[int, int, int | None]],
     cancel_at: dict[int, int],
@@ -290,7 +290,7 @@ def test_an_accepted_draft_token_is_never_evaluated_twice_by_the_drafter() -> No
     assert engine.draft_backend.n_rows == done.usage.n_prompt + done.usage.n_generated - 2
 
 
-def test_a_second_turn_evaluates_only_what_is_new() -> None:
+def test_a_second_turn_evaluates_only_new_tokens() -> None:
     engine = Engine(eog_bias=-50)
     engine.submit(1, prompt=("HELLO",), want_context=True, n_predict=10)
     engine.run()
@@ -302,13 +302,13 @@ def test_a_second_turn_evaluates_only_what_is_new() -> None:
     assert usage.n_prompt == len(context) + len("MORE")
 
 
-def test_a_prompt_in_chunks_says_the_same_as_in_one_piece() -> None:
+def test_a_chunked_prompt_gives_the_same_answer() -> None:
     prompt = ("QWERTY" * 30,)
     whole = answer(Engine(n_batch=256), prompt=prompt)[0]
     assert answer(Engine(n_batch=20), prompt=prompt)[0] == whole
 
 
-def test_an_id_out_of_range_is_refused_and_the_next_request_is_served() -> None:
+def test_an_invalid_token_id_is_refused_and_the_next_request_served() -> None:
     engine = Engine()
     engine.submit(1, prompt=("A", 64))
     engine.submit(2)
@@ -319,7 +319,7 @@ def test_an_id_out_of_range_is_refused_and_the_next_request_is_served() -> None:
     engine.done(2)
 
 
-def test_a_long_prompt_that_may_not_be_cut_is_refused_with_its_numbers() -> None:
+def test_a_long_prompt_without_truncate_is_refused_with_both_lengths() -> None:
     engine = Engine(n_ctx=32)
     engine.submit(1, prompt=("A" * 40,), truncate=False)
     failed = engine.end(1)
@@ -328,7 +328,7 @@ def test_a_long_prompt_that_may_not_be_cut_is_refused_with_its_numbers() -> None
 
 
 @pytest.mark.contract("shift")
-def test_a_full_context_ends_the_answer_where_it_may_not_shift() -> None:
+def test_a_full_context_ends_the_answer_without_shift() -> None:
     engine = Engine(n_ctx=32, eog_bias=-50)
     _, done = answer(engine, shift=False, n_predict=-1)
     assert done.reason is StopReason.LENGTH
@@ -336,14 +336,14 @@ def test_a_full_context_ends_the_answer_where_it_may_not_shift() -> None:
 
 
 @pytest.mark.contract("shift")
-def test_a_full_context_shifts_and_goes_on_where_it_may() -> None:
+def test_a_full_context_shifts_and_continues() -> None:
     engine = Engine(n_ctx=32, eog_bias=-50)
     _, done = answer(engine, n_predict=100)
     assert done.usage.n_generated == 100
     assert engine.target.cells[0][:5] == VOCABULARY.tokenize("HELL", add_bos=True)
 
 
-def test_a_failed_pass_ends_its_requests_and_leaves_a_working_engine() -> None:
+def test_a_failed_pass_fails_its_requests_and_the_engine_continues() -> None:
     engine = Engine(n_slots=2)
     engine.submit(1)
     engine.submit(2)
@@ -359,7 +359,7 @@ def test_a_failed_pass_ends_its_requests_and_leaves_a_working_engine() -> None:
     assert engine.text(3) == answer(Engine(agreement=None))[0]
 
 
-def test_a_failed_pass_leaves_nothing_to_reuse() -> None:
+def test_a_failed_pass_empties_the_caches() -> None:
     engine = Engine()
     engine.submit(1, prompt=("HELLO",))
     engine.loop.step()
@@ -371,7 +371,7 @@ def test_a_failed_pass_leaves_nothing_to_reuse() -> None:
     assert engine.done(2).usage.n_cached == 0
 
 
-def test_an_answer_that_ends_inside_its_draft_refuses_nothing() -> None:
+def test_an_answer_that_ends_inside_its_draft_counts_no_rejection() -> None:
     """The tokens behind the end were never judged: they must not count against the drafter."""
     engine = Engine(agreement=1.0, eog_bias=-50)
     whole = answer(Engine(agreement=None, eog_bias=-50))[0]
@@ -383,7 +383,7 @@ def test_an_answer_that_ends_inside_its_draft_refuses_nothing() -> None:
     assert engine.judged == [Judged(5, 5)]
 
 
-def test_a_failed_drafter_costs_a_plain_step_and_nothing_else() -> None:
+def test_a_failed_drafter_costs_only_one_plain_step() -> None:
     engine = Engine()
     engine.submit(1)
     engine.loop.step()
@@ -392,7 +392,7 @@ def test_a_failed_drafter_costs_a_plain_step_and_nothing_else() -> None:
     assert engine.text(1) == answer(Engine(agreement=None))[0]
 
 
-def test_a_drafter_that_fails_half_way_through_a_prompt_drafts_again(
+def test_a_drafter_that_failed_while_reading_drafts_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it had read by then is in its cache, and must not stay there."""
@@ -414,7 +414,7 @@ def test_a_drafter_that_fails_half_way_through_a_prompt_drafts_again(
     assert engine.done(1).speculation.draft_n > 0
 
 
-def test_a_cancelled_request_frees_its_slot_at_once_and_says_nothing_more() -> None:
+def test_a_cancelled_request_frees_its_slot_without_a_message() -> None:
     engine = Engine()
     engine.submit(1)
     engine.submit(2)
@@ -425,7 +425,7 @@ def test_a_cancelled_request_frees_its_slot_at_once_and_says_nothing_more() -> N
     engine.done(2)
 
 
-def test_a_request_cancelled_while_it_reads_again_leaves_no_drafter_ahead_of_its_slot() -> None:
+def test_cancelling_during_rereading_rewinds_the_drafter() -> None:
     engine = Engine(n_ctx=128, n_batch=18, can_shift=False, agreement=1.0, eog_bias=-50)
     engine.draft_backend.can_shift = True
     slot = engine.loop.slots[0]
@@ -439,7 +439,7 @@ def test_a_request_cancelled_while_it_reads_again_leaves_no_drafter_ahead_of_its
     assert engine.done(2).speculation.draft_n_accepted > 0
 
 
-def test_abandoned_requests_are_all_told() -> None:
+def test_fail_all_ends_every_request() -> None:
     engine = Engine()
     engine.submit(1)
     engine.submit(2)
@@ -449,9 +449,7 @@ def test_abandoned_requests_are_all_told() -> None:
     assert not engine.loop.is_busy
 
 
-def test_a_model_that_cannot_rewind_is_served_plain_and_reuses_nothing_it_would_have_to_cut() -> (
-    None
-):
+def test_a_model_that_cannot_rewind_is_decoded_plainly() -> None:
     engine = Engine(agreement=None, rewind_limit=0)
     engine.submit(1, prompt=("HELLO",))
     engine.run()
@@ -468,7 +466,7 @@ def test_an_answer_without_a_drafter_says_why() -> None:
     assert stats.detail == "token 7 differs"
 
 
-def test_an_answer_that_nobody_may_guess_for_says_so() -> None:
+def test_an_answer_without_allowed_drafters_says_so() -> None:
     stats = answer(Engine(rewind_limit=0, agreement=None, facts=DrafterFacts(reason="x")))[1]
     assert stats.speculation.drafter is None
     assert (stats.speculation.state, stats.speculation.reason) == (SpeculationState.OFF, "x")
@@ -480,7 +478,7 @@ def test_an_answer_with_speculation_switched_off_says_so() -> None:
     assert stats.draft_n == 0
 
 
-def test_logprobs_cover_every_token_drafted_or_not() -> None:
+def test_logprobs_cover_every_token_with_and_without_drafts() -> None:
     engine = Engine(eog_bias=-50)
     engine.submit(1, n_logprobs=2, n_predict=30)
     engine.run()
@@ -490,7 +488,7 @@ def test_logprobs_cover_every_token_drafted_or_not() -> None:
     assert all(entry.logprob < 0 and len(entry.top) == 2 for entry in entries)
 
 
-def test_logprobs_end_where_the_text_does_drafted_or_not() -> None:
+def test_logprobs_end_with_the_text_with_and_without_drafts() -> None:
     whole = answer(Engine(agreement=None, eog_bias=-50))[0]
     request = {"n_logprobs": 0, "stop": (whole[4:6],)}
     entries = []
@@ -522,7 +520,7 @@ class Overflowing(FakeBackend):
         return np.full_like(row, np.nan) if self.POISON in tokens else row
 
 
-def test_numbers_that_overflow_cost_one_answer_and_not_its_neighbours() -> None:
+def test_non_finite_logits_fail_one_request_only() -> None:
     backend = Overflowing(n_slots=2)
     said: list[ToDaemon] = []
     controller = Controller(CostModel(CHEAP), 0.4)

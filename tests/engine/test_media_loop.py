@@ -1,4 +1,4 @@
-"""Images in the loop, over strict fakes: kept whole, never shifted, never in anybody's way."""
+"""Images in the loop, over strict fakes: kept whole, never shifted, no delay for others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specd.core import Failed, FailureKind, Image, SpeculationMode, StopReason
-from specd.engine.media import Media
-from specd.engine.media_cache import MediaCache
-from specd.engine.prefill import PieceTokenizer, Prefill
+from specd.engine.media import Media, MediaCache
+from specd.engine.prefill import Prefill
+from specd.engine.prompt_tokens import PieceTokenizer
 from specd.engine.slot import Slot, SlotState
 from specd.errors import InvalidRequest
 from tests.engine.grammar.vocabulary import ByteVocabulary
@@ -36,7 +36,7 @@ def engine(n_slots: int = 1, n_ctx: int = 400, **fields: object) -> Engine:
     repeat_penalty=st.sampled_from([1.0, 1.2]),
     rewind_limit=st.sampled_from([None, 4, 0]),
 )
-def test_the_text_depends_on_neither_cache_nor_speculation(
+def test_text_with_images_depends_on_neither_cache_nor_speculation(
     turns: list[list[str | Image]],
     n_batch: int,
     n_draft: int,
@@ -54,13 +54,13 @@ def test_the_text_depends_on_neither_cache_nor_speculation(
         assert used.done(at).usage.n_prompt == done.usage.n_prompt
 
 
-def test_all_of_an_image_is_counted() -> None:
+def test_all_tokens_of_an_image_are_counted() -> None:
     _, done = answer(engine(), prompt=["AB", CAT, "C"])
     assert done.usage.n_prompt == 1 + 2 + 7 + 1
     assert answer(engine(), prompt=["AB", DOG, "C"])[1].usage.n_prompt == 1 + 2 + 45 + 1
 
 
-def test_the_same_image_is_read_and_encoded_once_and_another_by_itself() -> None:
+def test_equal_images_are_encoded_once() -> None:
     projector = FakeProjector()
     used = Engine(projector=projector, n_ctx=400)
     for at, (image, n_cached) in enumerate([(CAT, 0), (CAT, 10), (Image(b"5 cow"), 4), (CAT, 4)]):
@@ -70,7 +70,7 @@ def test_the_same_image_is_read_and_encoded_once_and_another_by_itself() -> None
     assert (projector.n_read, projector.n_encoded) == (2, 2)
 
 
-def test_others_go_on_while_an_image_is_encoded() -> None:
+def test_other_slots_continue_while_an_image_is_encoded() -> None:
     projector = FakeProjector()
     projector.gate.clear()
     crowd = Engine(projector=projector, n_slots=2, n_ctx=400)
@@ -84,7 +84,7 @@ def test_others_go_on_while_an_image_is_encoded() -> None:
     assert crowd.text(1) == answer(engine(), prompt=["AB", CAT])[0]
 
 
-def test_a_bad_image_costs_one_answer_with_its_reason() -> None:
+def test_an_invalid_image_fails_one_request_with_its_reason() -> None:
     used = engine(n_slots=2)
     used.submit(1, prompt=["AB", BAD])
     used.submit(2, prompt=["AB", CAT])
@@ -98,7 +98,7 @@ def test_a_bad_image_costs_one_answer_with_its_reason() -> None:
     assert used.text(2)
 
 
-def test_an_image_that_cannot_be_encoded_costs_one_answer_and_is_tried_again() -> None:
+def test_a_failed_encoding_fails_one_request_and_is_retried() -> None:
     projector = FakeProjector()
     used = Engine(projector=projector, n_slots=2, n_ctx=400)
     for request_id in (1, 3):
@@ -115,7 +115,7 @@ def test_an_image_that_cannot_be_encoded_costs_one_answer_and_is_tried_again() -
     assert used.text(5)
 
 
-def test_an_image_is_encoded_from_the_moment_its_turn_is_sure() -> None:
+def test_encoding_starts_when_a_slot_is_assigned() -> None:
     cache = MediaCache(FakeProjector())
     reader = Prefill(FakeBackend(1), VOCABULARY, cache, 400)
     for n_past, is_begun in [(0, True), (1, False)]:
@@ -127,7 +127,7 @@ def test_an_image_is_encoded_from_the_moment_its_turn_is_sure() -> None:
         assert (media.encoding is not None) is is_begun
 
 
-def test_nothing_is_done_for_those_who_left() -> None:
+def test_nothing_is_encoded_for_cancelled_requests() -> None:
     """One thread reads and encodes all images: theirs would keep it from the others."""
     projector = FakeProjector()
     projector.gate.clear()
@@ -146,7 +146,7 @@ def test_nothing_is_done_for_those_who_left() -> None:
     assert (projector.n_read, projector.n_encoded) == (1, 1)
 
 
-def test_an_encoding_that_its_slot_no_longer_wants_is_taken_back_and_made_for_another() -> None:
+def test_a_cancelled_encoding_is_restarted_for_another_slot() -> None:
     projector = FakeProjector()
     crowd = Engine(projector=projector, n_slots=2, n_ctx=400)
     crowd.submit(1, prompt=["AB", CAT, Image(b"4 cow")])
@@ -164,7 +164,7 @@ def test_an_encoding_that_its_slot_no_longer_wants_is_taken_back_and_made_for_an
 
 
 @pytest.mark.parametrize("n_steps", range(6))
-def test_one_that_leaves_at_any_moment_frees_its_slot(n_steps: int) -> None:
+def test_cancelling_at_any_step_frees_the_slot(n_steps: int) -> None:
     used = engine(n_batch=18)
     used.submit(1, prompt=["AB", DOG, "C"])
     for _ in range(n_steps):
@@ -177,7 +177,7 @@ def test_one_that_leaves_at_any_moment_frees_its_slot(n_steps: int) -> None:
     assert used.text(2) == answer(engine(), prompt=["AB", DOG, "C"])[0]
 
 
-def test_a_prompt_with_images_that_does_not_fit_is_refused_with_both_numbers() -> None:
+def test_a_long_prompt_with_images_is_refused_with_both_lengths() -> None:
     used = engine(n_ctx=48)
     used.submit(1, prompt=["AB", DOG, "C"])
     used.run()
@@ -186,13 +186,13 @@ def test_a_prompt_with_images_that_does_not_fit_is_refused_with_both_numbers() -
     assert (failed.kind, failed.n_prompt, failed.n_ctx) == (FailureKind.CONTEXT_LENGTH, 49, 48)
 
 
-def test_an_answer_that_fills_the_context_ends_instead_of_losing_its_image() -> None:
+def test_a_full_context_with_an_image_ends_the_answer() -> None:
     _, done = answer(engine(n_ctx=64), prompt=["AB", DOG, "C"], n_predict=100, seed=3)
     assert done.reason is StopReason.LENGTH
     assert done.usage.n_prompt + done.usage.n_generated <= 65
 
 
-def test_the_context_that_is_handed_back_is_text_alone() -> None:
+def test_the_returned_context_has_only_text_tokens() -> None:
     _, done = answer(engine(), prompt=["AB", CAT, "C"], n_predict=2, want_context=True)
     assert done.context[:6] == (0, 2, 3, 40, 41, 4)
     assert all(token >= 0 for token in done.context)
@@ -206,7 +206,7 @@ def test_without_a_projector_an_image_is_refused() -> None:
     assert "no projector" in failed.message
 
 
-def test_more_files_than_a_model_can_place_are_refused() -> None:
+def test_more_images_than_the_model_allows_are_refused() -> None:
     single = Engine(projector=FakeProjector(max_files=1))
     single.submit(1, prompt=[CAT, "A"])
     single.submit(2, prompt=[CAT, "A", CAT])
@@ -228,7 +228,7 @@ def count(asked: Sequence[str | Image], cache: MediaCache | None) -> list[int] |
 
 
 @pytest.mark.contract("truncate.images")
-def test_tokens_are_counted_with_the_images() -> None:
+def test_counted_tokens_include_images() -> None:
     cache = MediaCache(FakeProjector())
     tokens = count(["AB", CAT, "C"], cache)
     assert isinstance(tokens, list)
@@ -236,7 +236,7 @@ def test_tokens_are_counted_with_the_images() -> None:
     assert count(["AB", "C"], cache) == [0, 2, 3, 4]
 
 
-def test_what_cannot_be_counted_says_why() -> None:
+def test_a_failed_count_gives_its_reason() -> None:
     cache = MediaCache(FakeProjector())
     prompts: list[list[str | Image]] = [[BAD], ["AB", BAD, "C"]]
     for asked in prompts:
@@ -251,8 +251,8 @@ def test_what_cannot_be_counted_says_why() -> None:
     assert "cannot be counted" in str(count([Image(b"x y")], cache))
 
 
-def test_what_was_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specd.engine.media_cache._MAX_BYTES", 4 * 3 * 12)
+def test_the_media_cache_drops_the_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specd.engine.media._MAX_BYTES", 4 * 3 * 12)
     projector = FakeProjector()
     cache = MediaCache(projector)
     one, two, three = (cache.parts(f"5 {name}".encode()) for name in ("a", "b", "c"))

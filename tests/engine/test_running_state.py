@@ -1,4 +1,4 @@
-"""The loop over models with a running state: what they can take back bounds what is drafted."""
+"""The loop over recurrent models: the rewind limit also limits drafts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def engine_of(target: FakeBackend, drafter: FakeBackend, *, n_slots: int = 1) ->
     n_draft=st.integers(1, 16),
     drafter_limit=st.sampled_from([0, None]),
 )
-def test_the_text_does_not_depend_on_what_can_be_taken_back(
+def test_text_does_not_depend_on_the_rewind_limit(
     limit: int, seed: int, agreement: float, n_draft: int, drafter_limit: int | None
 ) -> None:
     """The fakes refuse every rewind that a running state could not follow."""
@@ -74,7 +74,7 @@ def test_the_text_does_not_depend_on_what_can_be_taken_back(
     assert max(rows for groups in target.groups for rows in groups) <= limit + 1
 
 
-def test_drafts_that_share_a_pass_are_of_one_length_and_plain_slots_come_first() -> None:
+def test_drafts_of_a_shared_pass_have_one_length_after_plain_slots() -> None:
     n_slots = 4
     target = Watched(n_slots, rewind_limit=8, n_batch=64, eog_bias=-50)
     engine = engine_of(target, FakeBackend(n_slots, agreement=0.9), n_slots=n_slots)
@@ -89,7 +89,7 @@ def test_drafts_that_share_a_pass_are_of_one_length_and_plain_slots_come_first()
 
 
 @pytest.mark.parametrize("mode", [SpeculationMode.AUTO, FIXED])
-def test_a_drafter_that_only_goes_back_to_where_it_was_held_reads_again_what_was_accepted(
+def test_a_drafter_at_its_checkpoint_rereads_accepted_tokens(
     mode: SpeculationMode,
 ) -> None:
     drafter = FakeBackend(agreement=0.7, rewind_limit=0, salt=3)
@@ -99,7 +99,7 @@ def test_a_drafter_that_only_goes_back_to_where_it_was_held_reads_again_what_was
     assert text == answer(Engine(eog_bias=-50), n_predict=60, seed=5, n_draft_max=0)[0]
 
 
-def test_a_context_that_cannot_be_shifted_is_read_again_and_goes_on_the_same() -> None:
+def test_a_context_that_cannot_shift_is_read_again() -> None:
     said = []
     for can_shift in (True, False):
         engine = Engine(n_ctx=32, eog_bias=-50, can_shift=can_shift)

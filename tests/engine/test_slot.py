@@ -1,4 +1,4 @@
-"""Choosing a slot by its reusable prefix, and counting drafts."""
+"""The choice of a slot by its reusable prefix, and the count of drafts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ tokens = st.lists(st.integers(0, 2), max_size=30)
 
 
 @given(tokens, tokens)
-def test_common_prefix_is_what_counting_finds(a: list[int], b: list[int]) -> None:
+def test_common_prefix_equals_a_token_by_token_count(a: list[int], b: list[int]) -> None:
     same = [x == y for x, y in zip(a, b, strict=False)]
     assert common_prefix(a, b) == [*same, False].index(False)
 
@@ -26,19 +26,19 @@ def test_the_slot_with_the_longest_reusable_prefix_is_taken() -> None:
     assert best_slot(slots, [1, 2, 3, 4, 5], anything) == (slots[1], 4)
 
 
-def test_a_whole_match_still_leaves_one_token_to_evaluate() -> None:
+def test_a_full_match_leaves_one_token_to_evaluate() -> None:
     slots = [Slot(0, tokens=[1, 2, 3])]
     assert best_slot(slots, [1, 2, 3], anything) == (slots[0], 2)
 
 
-def test_a_prefix_that_the_cache_cannot_keep_counts_for_nothing() -> None:
+def test_a_prefix_that_cannot_be_reused_does_not_count() -> None:
     slots = [Slot(0, tokens=[1, 2, 3, 4]), Slot(1, tokens=[1, 2])]
     exact = {0: 4, 1: 2}
     reusable = lambda slot, n_past: n_past if n_past == exact[slot] else 0  # noqa: E731
     assert best_slot(slots, [1, 2, 3, 9], reusable) == (slots[1], 2)
 
 
-def test_among_equals_the_longest_unused_slot_is_taken() -> None:
+def test_the_least_recently_used_slot_wins_a_tie() -> None:
     slots = [Slot(0, tokens=[5], last_used=2), Slot(1, tokens=[6], last_used=1)]
     assert best_slot(slots, [7, 8], anything) == (slots[1], 0)
 

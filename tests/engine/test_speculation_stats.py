@@ -1,4 +1,4 @@
-"""State and reason of an answer: never at odds, and never silent where nothing was drafted."""
+"""State and reason of an answer: consistent, and present whenever nothing was drafted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specd.engine.backend import DecodeFailed
 from specd.engine.speculation import DrafterFacts
 from specd.engine.speculative.budget import BUDGET_SPENT
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.drafter import DraftJob
+from specd.engine.speculative.draft_model import DraftJob
 from specd.engine.speculative.drafter_stats import DOES_NOT_PAY, LOW_ACCEPTANCE
 from tests.engine.test_loop import CHEAP, Engine, answer
 
@@ -47,7 +47,7 @@ def is_consistent(stats: SpeculationStats) -> bool:
     n_draft=st.sampled_from([None, 0, 1, 16]),
     drafters=st.sampled_from([(), (DrafterKind.MODEL,), tuple(DrafterKind)]),
 )
-def test_state_and_reason_agree_whatever_was_drafted(
+def test_state_and_reason_are_consistent(
     agreement: float | None,
     costs: tuple[dict[int, float], float],
     words: tuple[str],
@@ -80,7 +80,7 @@ def test_an_answer_too_short_for_a_draft_says_so(n_predict: int) -> None:
     assert "too short" in stats.detail
 
 
-def test_a_prompt_that_is_too_long_for_the_drafter_to_read_is_the_reason() -> None:
+def test_a_prompt_too_long_for_the_drafter_is_reported() -> None:
     engine = Engine(agreement=1.0)
     engine.controller.costs = CostModel({1: 1.0, 17: 1.1}, 0.01, 50.0)
     stats = stats_of(engine, n_predict=60, drafters=(DrafterKind.MODEL,))
@@ -88,7 +88,7 @@ def test_a_prompt_that_is_too_long_for_the_drafter_to_read_is_the_reason() -> No
     assert "to read the prompt" in stats.detail
 
 
-def test_guesses_that_are_worth_nothing_are_the_reason() -> None:
+def test_no_good_guess_is_reported() -> None:
     engine = Engine(agreement=0.0001)
     engine.controller.costs = CostModel({1: 1.0, 17: 17.0}, 0.0001, 1e-6)
     stats = stats_of(engine, n_predict=12, temperature=1.5)
@@ -96,26 +96,26 @@ def test_guesses_that_are_worth_nothing_are_the_reason() -> None:
     assert stats.detail
 
 
-def test_lookup_that_finds_nothing_is_the_reason_where_no_model_was_to_be_had() -> None:
+def test_lookup_without_a_match_is_reported_without_a_model() -> None:
     nobody = Engine(agreement=None, facts=DrafterFacts())
     stats = stats_of(nobody, prompt=("AB",), n_predict=4)
     assert (stats.state, stats.reason, stats.draft_n) == (ACTIVE, "no_good_guess", 0)
 
 
-def test_a_drafter_that_fails_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_drafter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
 
     def fail(jobs: Sequence[DraftJob]) -> int:
         raise DecodeFailed("no")
 
-    drafter = engine.loop._speculation._drafter
+    drafter = engine.loop.speculation.drafter
     assert drafter is not None
     monkeypatch.setattr(drafter, "draft", fail)
     stats = stats_of(engine, drafters=(DrafterKind.MODEL,))
     assert (stats.state, stats.reason, stats.draft_n) == (ACTIVE, "drafter_failed", 0)
 
 
-def test_a_model_that_rests_beside_a_lookup_that_drafts_is_a_detail(
+def test_a_parked_model_beside_an_active_lookup_is_a_detail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine(agreement=1.0)
@@ -135,7 +135,7 @@ def test_a_model_that_rests_beside_a_lookup_that_drafts_is_a_detail(
     assert stats.detail == "the draft model is parked: its drafts take longer than they save"
 
 
-def test_an_answer_shows_the_acceptance_at_which_drafting_breaks_even() -> None:
+def test_stats_show_the_break_even_acceptance() -> None:
     engine = Engine(max_draft=4)
     shown = stats_of(engine).threshold
     assert shown is not None
@@ -147,12 +147,12 @@ def test_an_answer_shows_the_acceptance_at_which_drafting_breaks_even() -> None:
     assert engine.done(2).speculation.threshold == pytest.approx((1.4 + 4 * 0.1 - 1.0) / 4)
 
 
-def test_an_answer_shows_the_threshold_that_the_user_set() -> None:
+def test_stats_show_the_users_threshold() -> None:
     facts = DrafterFacts(name="tiny", pair_source="manifest", threshold=0.55)
     assert stats_of(Engine(facts=facts)).threshold == 0.55
 
 
-def test_an_answer_for_which_nothing_can_be_drafted_shows_no_threshold() -> None:
+def test_stats_without_drafts_show_no_threshold() -> None:
     facts = DrafterFacts(name="tiny", pair_source="manifest", threshold=0.55)
     assert stats_of(Engine(facts=facts), n_draft_max=0).threshold is None
     assert stats_of(Engine(facts=facts, rewind_limit=0)).threshold is None
@@ -171,7 +171,7 @@ def test_prompt_lookup_alone_has_a_threshold_once_a_wide_pass_was_measured() -> 
     assert shown == engine.controller.costs.break_even(16)
 
 
-def test_a_drafter_that_no_acceptance_could_make_pay_says_so(
+def test_a_drafter_that_can_never_pay_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine()

@@ -1,4 +1,4 @@
-"""Stop strings cut over any token boundaries."""
+"""Stop strings split at any token boundaries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.engine.stop import StopFilter
+from specd.engine.detokenizer import StopFilter
 
 texts = st.text(alphabet="abc\n", max_size=40)
 stops = st.lists(st.text(alphabet="abc\n", min_size=1, max_size=4), max_size=3).map(tuple)
@@ -20,7 +20,7 @@ def cut(text: str, data: st.DataObject) -> list[str]:
 
 
 @given(texts, stops, st.data())
-def test_any_split_of_the_stream_shows_the_same_text(
+def test_text_does_not_depend_on_how_the_stream_is_split(
     text: str, stop: tuple[str, ...], data: st.DataObject
 ) -> None:
     filtered = StopFilter(stop)
@@ -36,7 +36,7 @@ def test_any_split_of_the_stream_shows_the_same_text(
         assert not any(s in text for s in stop)
 
 
-def test_nothing_is_held_back_that_cannot_become_a_stop_string() -> None:
+def test_only_possible_stop_strings_are_held_back() -> None:
     filtered = StopFilter(("END",))
     assert filtered.feed("the E") == "the "
     assert filtered.feed("vening") == "Evening"

@@ -1,4 +1,4 @@
-"""What a person is told of a request's speculation."""
+"""The timeline of a request's speculation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def timeline_lines(calls: list[Call]) -> list[str]:
     return [*lines, *timelines.unfinished()]
 
 
-def test_a_request_is_told_with_its_turns() -> None:
+def test_a_timeline_shows_the_steps_of_a_request() -> None:
     def step(n_sent: int, n_accepted: int, parked: str, gain: float) -> ObserveStep:
         guesses = [("model", [1.0] * 3, n_accepted, 3)]
         estimate = StepEstimate(2.0, 1.0, [("model", parked, gain)])
@@ -42,13 +42,13 @@ def test_a_request_is_told_with_its_turns() -> None:
     ]
 
 
-def test_a_real_controllers_parking_is_told() -> None:
+def test_a_timeline_shows_parking() -> None:
     calls: list[Call] = []
     run(calls.append, 200, n_right=0)
     assert any("model parked: " in line for line in timeline_lines(calls))
 
 
-def test_a_request_that_did_not_end_and_one_without_drafters_are_told_too() -> None:
+def test_unfinished_and_plain_requests_are_shown() -> None:
     plain = Open(2, 0, SpeculationMode.AUTO, 0.0, [], [])
     first, last = timeline_lines([plain])
     assert "temperature 0 (band 0), drafters none" in first
@@ -57,13 +57,13 @@ def test_a_request_that_did_not_end_and_one_without_drafters_are_told_too() -> N
     assert timeline_lines([Close(3), State(3, (SpeculationState.OFF, ""))]) == []
 
 
-def test_figures_of_a_long_answer_are_means() -> None:
+def test_lengths_of_a_long_answer_are_means() -> None:
     assert length_digits([0, 1, 9, 10, 16]) == ".19ag"
     long = length_digits([4] * 60 + [0] * 59 + [1])
     assert long == "4" * 30 + "." * 29 + "1 (each of 2 steps)"
 
 
-def test_of_plain_decoding_no_gain_is_told() -> None:
+def test_plain_decoding_shows_no_gain() -> None:
     step = ObserveStep(1, "", 0, 0, [], StepEstimate(1.0, 2.0, []))
     plain = Open(1, 0, SpeculationMode.AUTO, 0.0, [MODEL], [])
     head, line = timeline_lines([plain, step, Close(1)])

@@ -1,4 +1,4 @@
-"""Traces on disk: bounded, flushed, and never in anybody's way."""
+"""Traces on disk: bounded, flushed, and without effect on the engine if they fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from specd.engine.speculative.trace import Call, Choose, Replay, decode, decode_header, encode
-from specd.engine.trace_file import TraceReader, TraceWriter, UnreadableTrace
+from specd.engine.trace import TraceReader, TraceWriter, UnreadableTrace
 from tests.engine.traces import HEADER, run, write_trace
 
 
@@ -21,7 +21,7 @@ def read(path: Path) -> tuple[list[Call], str]:
         return [call for _, call in reader.calls()], reader.end
 
 
-def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     said: list[Call] = []
     run(said.append)
     calls, end = read(write_trace(tmp_path))
@@ -76,7 +76,7 @@ def test_a_full_trace_ends_and_says_so(tmp_path: Path) -> None:
     assert calls
 
 
-def test_a_folder_that_cannot_be_written_is_one_warning(
+def test_an_unwritable_folder_gives_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -87,7 +87,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning(
     assert "SPECD_TRACE_DIR" in record.getMessage()
 
 
-def test_a_full_disk_is_one_warning(
+def test_a_full_disk_gives_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not Path("/dev/full").exists():
@@ -99,7 +99,7 @@ def test_a_full_disk_is_one_warning(
     assert len(caplog.records) == 1
 
 
-def test_what_a_killed_engine_left_is_read_up_to_its_last_line(tmp_path: Path) -> None:
+def test_a_truncated_trace_is_read_to_its_last_line(tmp_path: Path) -> None:
     path = write_trace(tmp_path)
     whole, _ = read(path)
     content = path.read_bytes()
@@ -112,7 +112,7 @@ def test_what_a_killed_engine_left_is_read_up_to_its_last_line(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"", b"{}\n", b"\x00\xff", b'{"specd": "0"', b"[]\n"])
-def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "f"
     path.write_bytes(content)
     with pytest.raises(UnreadableTrace, match="not a trace"):
@@ -120,7 +120,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [b'["__init__"]\n', b'["close"]\n', b"\n", b'["plan",1,2]\n'])
-def test_a_line_that_is_no_call_is_named(tmp_path: Path, line: bytes) -> None:
+def test_an_invalid_line_is_named(tmp_path: Path, line: bytes) -> None:
     path = write_trace(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], line, *lines[3:]]))

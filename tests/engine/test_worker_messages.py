@@ -1,4 +1,4 @@
-"""How a worker's messages leave: those of a step as one piece, by the loop's own thread."""
+"""A worker sends the messages of a step together, from the loop's own thread."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specd.engine.loop import Loop
 from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.cost_model import CostModel
 from specd.ipc import codec
+from specd.ipc.channel import Outbox
 from specd.ipc.messages import Started, ToDaemon, Tokens
-from specd.ipc.outbox import Outbox
 from specd.runner import Process
 from tests.engine.test_loop import CHEAP, VOCABULARY, make_request
 from tests.fakes.backend import FakeBackend
@@ -34,9 +34,7 @@ def messages_in(data: bytes) -> list[ToDaemon]:
     return found
 
 
-def test_the_messages_of_all_slots_leave_together_and_before_the_pass_that_would_hold_them_up() -> (
-    None
-):
+def test_messages_of_a_step_are_sent_together_before_the_next_pass() -> None:
     daemon, engine = socket.socketpair()
     with closing(daemon), closing(engine):
         outbox = Outbox(engine)
@@ -85,7 +83,7 @@ async def test_a_plain_answer_wakes_no_other_thread_of_the_engine(tmp_path: Path
             n_predict=N_TOKENS,
             n_draft_max=0,
         )
-        events = [event async for event in process.generate(request)]
+        events = [event async for event in process.client.generate(request)]
         woken = others_woken(process.pid) - before
     finally:
         process.stop()

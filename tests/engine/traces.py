@@ -1,4 +1,4 @@
-"""A trace of a controller that is told of a simulated answer."""
+"""A trace of a controller over a simulated answer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from specd.core import SpeculationMode
 from specd.engine.speculative.controller import LOOKUP, MODEL
-from specd.engine.speculative.drafter import SiblingLimits
+from specd.engine.speculative.draft_proposal import SiblingLimits
 from specd.engine.speculative.trace import Call, Header
-from specd.engine.trace_file import TraceWriter
+from specd.engine.trace import TraceWriter
 
 HEADER = Header("0.0", {1: 1.0, 4: 1.4, 17: 3.0}, draft_step_s=0.1, catch_up_s=0.01, threshold=0.4)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 
 import numpy as np
 
@@ -98,14 +99,11 @@ class FakeBackend:
             self._rows[n - 1] = self._logits(self.cells[slot])
 
     def _logits(self, tokens: list[TokenId]) -> Row:
-        def noise(salt: int) -> Row:
-            key = hash((salt, *tokens[-3:])) & 0xFFFFFFFF
-            return np.random.default_rng(key).normal(0, 2, self.n_vocab).astype(np.float32)
-
-        row = noise(0)
+        last = tuple(tokens[-3:])
+        row = _noise(0, last, self.n_vocab).copy()
         if self._agreement < 1.0:
-            mixed = self._agreement * row + (1 - self._agreement) * noise(self._salt + 1)
-            row = mixed.astype(np.float32)
+            noise = _noise(self._salt + 1, last, self.n_vocab)
+            row = (self._agreement * row + (1 - self._agreement) * noise).astype(np.float32)
         row[EOG] += np.float32(self._eog_bias)
         return row
 
@@ -145,6 +143,13 @@ class FakeBackend:
 
     def close(self) -> None:
         pass
+
+
+@lru_cache(20_000)
+def _noise(salt: int, last: tuple[TokenId, ...], n_vocab: int) -> Row:
+    """Return pseudorandom logits that the last tokens decide."""
+    key = hash((salt, *last)) & 0xFFFFFFFF
+    return np.random.default_rng(key).normal(0, 2, n_vocab).astype(np.float32)
 
 
 def _within(tokens: list[TokenId], n: int) -> bool:

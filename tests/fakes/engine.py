@@ -18,7 +18,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specd import core
@@ -206,16 +206,25 @@ class Heartbeat:
         self._channel.send(messages.Pong(self._n_steps))
 
 
-def main() -> None:
-    if sys.argv[1:] == ["devices"]:
+def answers_question(arguments: Sequence[str]) -> bool:
+    """Answer `devices`, or `simulate` as if llama.cpp could load no model; return whether asked."""
+    if arguments == ["devices"]:
         die_with_parent()
         offer_devices(os.environ.get("FAKE_DEVICES", "[]"))
+    if arguments == ["simulate"]:
+        n_loads = sys.stdin.read().count('"is_drafter"')
+        sys.stdout.write("null\n" * n_loads)
+    return arguments in (["devices"], ["simulate"])
+
+
+def main() -> None:
+    if answers_question(sys.argv[1:]):
         return
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     die_with_parent()
-    channel = EngineChannel(socket.socket(fileno=parser.parse_args().fd))
-    script = Script(channel._sock.fileno())
+    fd = parser.parse_args().fd
+    channel, script = EngineChannel(socket.socket(fileno=fd)), Script(fd)
     deaf, cancelled, lessons = False, [], Lessons(None)
     dripping: set[int] = set()
     for message in Heartbeat(channel).next_message():

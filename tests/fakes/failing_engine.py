@@ -13,7 +13,7 @@ from collections.abc import Callable
 import llama_cpp
 
 from specd.core import EngineSpec
-from specd.engine import pair
+from specd.engine import loader
 from specd.engine.backend import Batch
 from specd.engine.llama.context import LlamaContext
 from tests.fakes.engine_faults import ENGINE_FAULTS, Script
@@ -28,12 +28,12 @@ _is_loading, _n_since_prompt = True, 0
 
 def _abort(_fd: int) -> None:
     """An assertion of llama.cpp's own: no sequence has such a number."""
-    memory = llama_cpp.llama_get_memory(_last[-1]._handle)
+    memory = llama_cpp.llama_get_memory(_last[-1].handle)
     llama_cpp.llama_memory_seq_rm(memory, 300, 0, 1)
 
 
 ENGINE_FAULTS["native"] = _abort
-_decode, _load = LlamaContext.decode, pair.load
+_decode, _load = LlamaContext.decode, loader.load_pair
 
 
 def decode(context: LlamaContext, batch: Batch) -> None:
@@ -51,7 +51,7 @@ def decode(context: LlamaContext, batch: Batch) -> None:
     _decode(context, batch)
 
 
-def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> pair.LoadedPair:
+def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> loader.LoadedPair:
     global _is_loading  # noqa: PLW0603
     _script.loads(spec.weights)
     loaded = _load(spec, on_progress)
@@ -60,5 +60,5 @@ def load(spec: EngineSpec, on_progress: Callable[[float], None]) -> pair.LoadedP
 
 
 LlamaContext.decode = decode  # type: ignore[method-assign, assignment]
-pair.load = load
+loader.load_pair = load
 runpy.run_module("specd.engine", run_name="__main__", alter_sys=True)

@@ -32,7 +32,7 @@ def set_clock(name: str) -> None:
     time.perf_counter, time.perf_counter_ns = clock.seconds, clock.nanoseconds
 
     from benchmarks.simulator.curves import curve  # noqa: PLC0415 - as said above
-    from specd.engine import pair  # noqa: PLC0415
+    from specd.engine import loader  # noqa: PLC0415
     from specd.engine.backend import Batch  # noqa: PLC0415
     from specd.engine.llama.context import LlamaContext  # noqa: PLC0415
 
@@ -51,7 +51,7 @@ def set_clock(name: str) -> None:
             else:
                 clock.now_ns += costs.target_ns(max(n_rows, 1))
 
-    vars(pair)["LlamaContext"] = TimedContext  # which has no other seam
+    vars(loader)["LlamaContext"] = TimedContext  # which has no other seam
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bodies that no honest client sends: each is answered in its dialect's shape, within memory."""
+"""Malformed, compressed and huge bodies: each gets an error of its API, within a memory limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specd.api.decompress import MAX_DECOMPRESSED_BYTES
+from specd.api.body import MAX_DECOMPRESSED_BYTES
 from tests.faults.conftest import Reply, Wire, get, post
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -71,7 +71,7 @@ NO_JSON: tuple[tuple[bytes, str], ...] = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_what_is_no_json_is_told_in_gos_words(wire: Wire, path: str) -> None:
+async def test_invalid_json_gets_gos_error_text(wire: Wire, path: str) -> None:
     for body, sentence in NO_JSON:
         reply = await wire.send(post(path, body))
         assert reply is not None
@@ -88,8 +88,9 @@ async def test_what_is_no_json_is_told_in_gos_words(wire: Wire, path: str) -> No
         ),
         ("/v1/responses", {"input": [{"type": "function_call", "arguments": "[" * DEEP}]}),
     ],
+    ids=["chat completions", "responses"],
 )
-async def test_json_inside_of_json_has_a_bound_too(
+async def test_json_inside_json_has_a_depth_limit(
     wire: Wire, path: str, body: dict[str, object]
 ) -> None:
     reply = await wire.send(post(path, json.dumps({"model": "m"} | body).encode()))
@@ -98,14 +99,18 @@ async def test_json_inside_of_json_has_a_bound_too(
     assert "arguments" in complaint(path, reply)
 
 
-@pytest.mark.parametrize("kind", ["text/plain; charset=utf-99", "multipart/form-data", "\xff"])
-async def test_a_content_type_says_nothing(wire: Wire, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    ["text/plain; charset=utf-99", "multipart/form-data", "\xff"],
+    ids=["unknown charset", "multipart", "no text"],
+)
+async def test_the_content_type_is_ignored(wire: Wire, kind: str) -> None:
     reply = await wire.send(post("/api/generate", BODY, f"Content-Type: {kind}"))
     assert reply is not None
     assert reply.json["response"] == "a b "
 
 
-async def test_bytes_that_are_no_utf8_are_replaced_as_in_go(wire: Wire) -> None:
+async def test_invalid_utf8_is_replaced_as_in_go(wire: Wire) -> None:
     body = b'{"model":"m","stream":false,"prompt":"a\xff\xc3 \xed\xa0\x80 \\ud800"}'
     reply = await wire.send(post("/api/generate", body))
     assert reply is not None
@@ -128,7 +133,7 @@ BROKEN = {
     [(encoding, body) for encoding, bodies in BROKEN.items() for body in bodies],
     ids=lambda value: value if isinstance(value, str) else f"{len(value)} bytes",
 )
-async def test_what_does_not_unfold_is_refused(
+async def test_a_body_that_does_not_decompress_is_refused(
     wire: Wire, path: str, encoding: str, body: bytes
 ) -> None:
     reply = await wire.send(post(path, body, f"Content-Encoding: {encoding}"))
@@ -150,8 +155,19 @@ async def test_what_does_not_unfold_is_refused(
         (post("/api/generate", b"", "Content-Encoding: gzip"), 400),
         (post("/api/generate", gzip.compress(BODY), "Content-Encoding: gzip"), 200),
     ],
+    ids=[
+        "no route",
+        "wrong method",
+        "refused origin",
+        "body of a GET",
+        "brotli",
+        "identity",
+        "unknown encoding",
+        "empty gzip",
+        "gzip",
+    ],
 )
-async def test_a_folded_body_that_nobody_reads_harms_nobody(
+async def test_a_compressed_body_is_decompressed_only_where_the_body_is_read(
     wire: Wire, raw: bytes, status: int
 ) -> None:
     reply = await wire.send(raw)
@@ -169,7 +185,9 @@ def bomb(encoding: str) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
-async def test_a_bomb_does_not_go_off(wire: Wire, encoding: str) -> None:
+async def test_a_decompression_bomb_is_refused_within_a_memory_limit(
+    wire: Wire, encoding: str
+) -> None:
     before = wire.peak_bytes()
     reply = await wire.send(post("/api/chat", bomb(encoding), f"Content-Encoding: {encoding}"))
     assert reply is not None
@@ -205,7 +223,7 @@ def asking(rest: bytes) -> bytes:
         ),
     ],
 )
-async def test_a_huge_body_is_answered_within_memory(
+async def test_a_huge_body_is_answered_within_a_memory_limit(
     wire: Wire, body: bytes, status: int, sentence: str
 ) -> None:
     reply = await wire.send(post("/api/generate", body))

@@ -1,4 +1,4 @@
-"""A model that is deleted and made anew, over and over, while others ask for it."""
+"""A model is deleted and created again, over and over, while clients use it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Changing:
             return response.status, await response.text()
 
 
-async def test_a_model_that_changes_answers_or_is_not_found(tmp_path: Path) -> None:
+async def test_a_changing_model_answers_or_is_not_found(tmp_path: Path) -> None:
     weights = [write_llama(tmp_path / f"{seed}.gguf", seed=seed).read_bytes() for seed in (1, 2)]
     async with running(tmp_path) as daemon:
         changing, over = Changing(daemon, *weights), asyncio.Event()

@@ -1,4 +1,4 @@
-"""A wall clock that is set, by a day, while answers run: the daemon's own goes on as before."""
+"""The system clock is set by a day while an answer runs: the daemon's timers do not change."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def durations(line: dict[str, Any]) -> list[int]:
 
 
 @pytest.mark.contract("sched.expiry")
-@pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S])
-async def test_a_clock_that_is_set_in_mid_answer_ends_and_expires_nothing(
+@pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S], ids=["forward", "back"])
+async def test_setting_the_clock_by_a_day_ends_no_answer_and_expires_no_model(
     tmp_path: Path, jump_s: int
 ) -> None:
     weights = write_llama(tmp_path / "m.gguf", chat_template=None)
@@ -85,7 +85,7 @@ async def test_a_clock_that_is_set_in_mid_answer_ends_and_expires_nothing(
         assert daemon.engines() == [engine]
 
 
-async def test_what_was_learned_tomorrow_is_no_obstacle_today(tmp_path: Path) -> None:
+async def test_state_written_with_a_future_date_does_not_prevent_a_start(tmp_path: Path) -> None:
     weights = write_llama(tmp_path / "m.gguf", chat_template=None)
     OllamaStore(tmp_path / "models").add("m", weights=weights)
     path = wrongly_timed(tmp_path)

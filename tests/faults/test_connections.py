@@ -1,4 +1,4 @@
-"""Connections that break the rules, or their word: refused, and nobody else notices."""
+"""Connections that violate HTTP or stall: refused or closed, while other clients are served."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def first_line(line: bytes) -> bytes:
         pytest.param(b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 300_000, id="headers without end"),
     ],
 )
-async def test_what_is_no_http_is_refused(wire: Wire, raw: bytes) -> None:
+async def test_invalid_http_is_refused(wire: Wire, raw: bytes) -> None:
     reply = await wire.send(raw)
     assert reply is None or reply.status in {400, 431}
 
@@ -87,13 +87,13 @@ async def test_what_is_no_http_is_refused(wire: Wire, raw: bytes) -> None:
 LINE = b"X: " + b"y" * 60_000 + b"\r\n"
 
 
-async def test_a_head_is_bounded_as_a_whole_too(wire: Wire) -> None:
+async def test_the_request_head_has_a_total_size_limit(wire: Wire) -> None:
     reply = await wire.send(b"GET / HTTP/1.1\r\n" + LINE * 30 + b"\r\n")
     assert reply is not None
     assert reply.status == 431
 
 
-async def test_heads_that_never_end_are_bounded_together(wire: Wire) -> None:
+async def test_unfinished_request_heads_share_a_memory_limit(wire: Wire) -> None:
     async with contextlib.AsyncExitStack() as held:
         told = set()
         for _ in range(60):
@@ -140,14 +140,20 @@ async def test_heads_that_never_end_are_bounded_together(wire: Wire) -> None:
         ),
     ],
 )
-async def test_what_is_odd_is_answered(wire: Wire, raw: bytes, status: int) -> None:
+async def test_unusual_requests_get_the_expected_status(
+    wire: Wire, raw: bytes, status: int
+) -> None:
     reply = await wire.send(raw)
     assert reply is not None
     assert reply.status == status
 
 
-@pytest.mark.parametrize("body, lines", [(BODY, 1), (b'{"model":"m","prompt":"a b"}', 3)])
-async def test_the_first_http_is_answered_and_closed(wire: Wire, body: bytes, lines: int) -> None:
+@pytest.mark.parametrize(
+    "body, lines", [(BODY, 1), (b'{"model":"m","prompt":"a b"}', 3)], ids=["whole", "streamed"]
+)
+async def test_an_http10_request_is_answered_and_its_connection_closed(
+    wire: Wire, body: bytes, lines: int
+) -> None:
     raw = b"POST /api/generate HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body
     reply = await wire.send(raw)
     assert reply is not None
@@ -156,7 +162,7 @@ async def test_the_first_http_is_answered_and_closed(wire: Wire, body: bytes, li
     assert "".join(line["response"] for line in said) == "a b "
 
 
-async def test_a_continue_is_sent_before_the_body_is_awaited(wire: Wire) -> None:
+async def test_a_100_continue_is_sent_before_the_body_arrives(wire: Wire) -> None:
     head, body = post("/api/generate", BODY, "Expect: 100-continue").split(b"\r\n\r\n")
     async with wire.connect() as (reader, writer):
         writer.write(head + b"\r\n\r\n")
@@ -168,7 +174,7 @@ async def test_a_continue_is_sent_before_the_body_is_awaited(wire: Wire) -> None
 
 
 @pytest.mark.parametrize("raw", VALID)
-async def test_a_request_may_come_in_drips(wire: Wire, raw: bytes) -> None:
+async def test_a_request_may_arrive_byte_by_byte(wire: Wire, raw: bytes) -> None:
     whole = await wire.send(raw)
     async with wire.connect() as (reader, writer):
         for byte in raw:
@@ -180,7 +186,7 @@ async def test_a_request_may_come_in_drips(wire: Wire, raw: bytes) -> None:
     assert (reply.status, reply.type) == (whole.status, whole.type)
 
 
-async def test_pipelined_requests_are_answered_in_their_order(wire: Wire) -> None:
+async def test_pipelined_requests_are_answered_in_order(wire: Wire) -> None:
     asked = [
         post(
             "/api/generate", json.dumps({"model": "m", "prompt": f"w{n}", "stream": False}).encode()
@@ -197,7 +203,9 @@ async def test_pipelined_requests_are_answered_in_their_order(wire: Wire) -> Non
 
 @pytest.mark.parametrize("raw", VALID)
 @pytest.mark.parametrize("hard", [True, False], ids=["reset", "closed"])
-async def test_a_request_may_end_anywhere(wire: Wire, raw: bytes, hard: bool) -> None:
+async def test_a_connection_may_close_at_any_byte_of_a_request(
+    wire: Wire, raw: bytes, hard: bool
+) -> None:
     for end in range(1, len(raw), 7):
         async with wire.connect() as (_, writer):
             writer.write(raw[:end])
@@ -206,8 +214,8 @@ async def test_a_request_may_end_anywhere(wire: Wire, raw: bytes, hard: bool) ->
                 writer.close()
 
 
-@pytest.mark.parametrize("raw", [HANG, STREAM])
-async def test_a_client_may_leave_while_it_is_answered(wire: Wire, raw: bytes) -> None:
+@pytest.mark.parametrize("raw", [HANG, STREAM], ids=["endless answer", "short answer"])
+async def test_a_client_may_disconnect_during_its_answer(wire: Wire, raw: bytes) -> None:
     for n_bytes in range(0, 260, 20):
         async with wire.connect() as (reader, writer):
             writer.write(raw)
@@ -215,20 +223,20 @@ async def test_a_client_may_leave_while_it_is_answered(wire: Wire, raw: bytes) -
 
 
 @pytest.mark.parametrize("raw", VALID)
-async def test_who_says_no_more_is_answered_or_left(wire: Wire, raw: bytes) -> None:
+async def test_a_half_closed_connection_is_answered_or_closed(wire: Wire, raw: bytes) -> None:
     for end in (len(raw), len(raw) - 3, len(raw) // 2, 10):
         reply = await wire.send(raw[:end], eof=True)
         assert reply is None or reply.status in {200, 400, 501}
 
 
 @pytest.mark.parametrize("path", ["/", "/api/version", "/api/tags"])
-async def test_who_has_asked_and_says_no_more_has_a_short_answer(wire: Wire, path: str) -> None:
+async def test_a_half_closed_connection_gets_a_short_answer(wire: Wire, path: str) -> None:
     reply = await wire.send(get(path), eof=True)
     assert reply is not None
     assert reply.status == 200
 
 
-async def test_who_says_no_more_does_not_wait_for_a_long_answer(wire: Wire) -> None:
+async def test_a_half_closed_connection_is_closed_during_a_long_answer(wire: Wire) -> None:
     async with asyncio.timeout(30), wire.connect() as (reader, writer):
         writer.write(HANG)
         writer.write_eof()
@@ -236,7 +244,7 @@ async def test_who_says_no_more_does_not_wait_for_a_long_answer(wire: Wire) -> N
             pass
 
 
-async def test_who_does_not_read_holds_up_nobody(wire: Wire) -> None:
+async def test_a_client_that_does_not_read_delays_no_other_client(wire: Wire) -> None:
     async with contextlib.AsyncExitStack() as deaf:
         reader, writer = await deaf.enter_async_context(wire.connect())
         writer.write(post("/api/generate", b'{"model":"m","prompt":"flood"}'))
@@ -247,7 +255,7 @@ async def test_who_does_not_read_holds_up_nobody(wire: Wire) -> None:
             assert reply.json["response"] == "a b "
 
 
-async def test_many_silent_connections_keep_nobody_out(wire: Wire) -> None:
+async def test_many_silent_connections_block_no_other_client(wire: Wire) -> None:
     unfinished = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
     async with contextlib.AsyncExitStack() as silent:
         for n in range(300):

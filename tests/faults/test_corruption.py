@@ -1,4 +1,4 @@
-"""Damage in the store: it costs the model that is damaged, and is told in a sentence."""
+"""Damaged files in the store: only the damaged model fails, with a clear error."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served
         yield daemon
 
 
-async def test_the_rest_is_listed_and_answers(here: Served) -> None:
+async def test_undamaged_models_are_listed_and_answer(here: Served) -> None:
     names = await asyncio.wait_for(here.names(), PATIENCE_S)
     assert {"m:latest", "other:latest"} < set(names)
     damaged = {name for name, (what, _) in CASES.items() if what == "manifest"}
@@ -202,7 +202,7 @@ async def test_the_rest_is_listed_and_answers(here: Served) -> None:
         for name in CASES
     ],
 )
-async def test_a_damaged_model(here: Served, name: str) -> None:
+async def test_a_damaged_model_answers_or_gets_a_clear_error(here: Served, name: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         bodies: dict[str, dict[str, Any]] = {
             "/api/show": {},
@@ -221,7 +221,7 @@ async def test_a_damaged_model(here: Served, name: str) -> None:
 
 
 @pytest.mark.system
-async def test_what_is_damaged_can_be_deleted(tmp_path: Path) -> None:
+async def test_damaged_models_can_be_deleted(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     write_llama(tmp_path / "m.gguf", chat_template=None)
     for number, name in enumerate(CASES, 100):
@@ -259,8 +259,8 @@ WRONG_STATES: Final = {
         for name in WRONG_STATES
     ],
 )
-async def test_files_of_state_that_are_damaged(tmp_path: Path, name: str) -> None:
-    """The daemon starts, answers, says which file it is, and remembers again."""
+async def test_the_daemon_starts_with_damaged_state_files(tmp_path: Path, name: str) -> None:
+    """The daemon answers, logs which file is damaged, and stores new data."""
     damaged = [tmp_path / "state" / file for file in STATE]
     damaged.append(tmp_path / "config" / "specd" / "pairs.toml")
     damaged.append(tmp_path / "home" / ".ollama" / "id_ed25519")

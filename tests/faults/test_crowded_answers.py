@@ -1,4 +1,4 @@
-"""Many long answers that nobody reads: memory has an end, and comes back when the clients leave."""
+"""Many long answers that no client reads: memory is bounded, and freed when the clients leave."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N_CLIENTS = 3 * MAX_ANSWERS_BYTES // (2 * N_TOKEN)
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-async def test_who_reads_nothing_takes_no_memory_without_end(tmp_path: Path) -> None:
+async def test_unread_answers_use_bounded_memory(tmp_path: Path) -> None:
     vocabulary = VOCABULARY.with_token(5, "x" * N_TOKEN)
     OllamaStore(tmp_path / "models").add(
         "m", weights=write_llama(tmp_path / "m.gguf", vocabulary=vocabulary)

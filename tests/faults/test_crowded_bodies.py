@@ -1,4 +1,4 @@
-"""Many long bodies at once: some are served, others told to come again, memory has an end."""
+"""Many long bodies at once: some are served, others get status 503, memory is bounded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N_CLIENTS = 16
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-async def test_sixteen_libraries_at_once_do_not_end_the_machine(tmp_path: Path) -> None:
+async def test_sixteen_bodies_of_100_mib_at_once_use_bounded_memory(tmp_path: Path) -> None:
     OllamaStore(tmp_path / "models").add(
         "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
     )

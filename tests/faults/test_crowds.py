@@ -1,11 +1,11 @@
-"""More connections than there is room for, and clients that say nothing: others are served."""
+"""More connections than file descriptors, and silent clients: other requests are served."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import resource
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -15,6 +15,7 @@ from specd.daemon.fd_limits import accept_backlog, max_connections, raise_limit
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.faults.conftest import get, parsed, post
 from tests.gguf_files import OllamaStore, write_llama
+from tests.waiting import wait_until
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -92,11 +93,6 @@ async def crowd_at(daemon: Daemon) -> AsyncIterator[Crowd]:
         await crowd.leave()
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110 - of another process
-        await asyncio.sleep(0.01)
-
-
 def n_connections(daemon: Daemon) -> int:
     found = psutil.Process(daemon.process.pid).net_connections("tcp")
     return sum(connection.status == psutil.CONN_ESTABLISHED for connection in found)
@@ -105,7 +101,7 @@ def n_connections(daemon: Daemon) -> int:
 # --------------------------------------------------------------------------- file descriptors
 
 
-async def test_idle_connections_give_way_and_an_engine_can_be_started(tmp_path: Path) -> None:
+async def test_idle_connections_are_closed_so_that_an_engine_can_start(tmp_path: Path) -> None:
     async with crowded(tmp_path, 64) as daemon, crowd_at(daemon) as crowd:
         process = psutil.Process(daemon.process.pid)
         before = process.num_fds()
@@ -120,14 +116,14 @@ async def test_idle_connections_give_way_and_an_engine_can_be_started(tmp_path: 
         await crowd.leave()
         assert (await daemon.answer("a", keep_alive=0))[-1]["done"]
         assert await ended(daemon.engines())
-        await until(lambda: process.num_fds() <= before + 1)
+        await wait_until(lambda: process.num_fds() <= before + 1)
     log = (tmp_path / "log").read_text()
     assert log.count("connections is reached; closing idle ones") == 1
     assert "Traceback" not in log
 
 
 @pytest.mark.system
-async def test_answers_go_on_where_no_more_connections_are_let_in(tmp_path: Path) -> None:
+async def test_answers_continue_while_new_connections_are_refused(tmp_path: Path) -> None:
     async with crowded(tmp_path, 64) as daemon, crowd_at(daemon) as crowd:
         process = psutil.Process(daemon.process.pid)
         at_work = [await crowd.add(HANG) for _ in range(max_connections(64))]
@@ -152,8 +148,10 @@ async def test_answers_go_on_where_no_more_connections_are_let_in(tmp_path: Path
 
 
 @pytest.mark.system
-async def test_no_descriptor_at_all_is_told_and_gets_over(tmp_path: Path) -> None:
-    """Whatever takes them, the daemon waits until there are some again."""
+async def test_running_out_of_file_descriptors_is_logged_and_the_daemon_recovers(
+    tmp_path: Path,
+) -> None:
+    """The daemon accepts no connection until descriptors are free again."""
     async with crowded(tmp_path, 64) as daemon, crowd_at(daemon) as crowd:
         process = psutil.Process(daemon.process.pid)
         _, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
@@ -165,7 +163,7 @@ async def test_no_descriptor_at_all_is_told_and_gets_over(tmp_path: Path) -> Non
                 assert version.status == 200
             waiting = asyncio.ensure_future(crowd.answered(get("/api/version")))
             log = tmp_path / "log"
-            await until(lambda: "cannot accept connections now" in log.read_text())
+            await wait_until(lambda: "cannot accept connections now" in log.read_text())
             assert not waiting.done()
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (64, hard))
             assert await waiting == 200
@@ -175,7 +173,9 @@ async def test_no_descriptor_at_all_is_told_and_gets_over(tmp_path: Path) -> Non
 
 
 @pytest.mark.system
-async def test_an_engine_that_finds_no_descriptors_says_so(tmp_path: Path) -> None:
+async def test_an_engine_start_without_free_file_descriptors_gets_a_clear_error(
+    tmp_path: Path,
+) -> None:
     async with crowded(tmp_path, 64) as daemon:
         process = psutil.Process(daemon.process.pid)
         _, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
@@ -190,7 +190,7 @@ async def test_an_engine_that_finds_no_descriptors_says_so(tmp_path: Path) -> No
         assert (await daemon.answer("a"))[-1]["done"]
 
 
-def test_the_limit_is_raised_as_far_as_it_may_be() -> None:
+def test_the_file_descriptor_limit_is_raised_to_the_allowed_maximum() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
@@ -201,7 +201,7 @@ def test_the_limit_is_raised_as_far_as_it_may_be() -> None:
 
 
 @pytest.mark.parametrize("n", [20, 64, 256, 1024, 4096, 65_536])
-def test_what_is_accepted_at_once_never_takes_what_is_reserved(n: int) -> None:
+def test_accepted_connections_never_use_reserved_file_descriptors(n: int) -> None:
     assert 0 < max_connections(n) < n
     assert 0 < accept_backlog(n) <= (n - max_connections(n)) / 2
 
@@ -209,7 +209,7 @@ def test_what_is_accepted_at_once_never_takes_what_is_reserved(n: int) -> None:
 # --------------------------------------------------------------------------- silence
 
 
-async def test_who_says_no_more_is_left(tmp_path: Path) -> None:
+async def test_a_silent_client_is_disconnected(tmp_path: Path) -> None:
     async with (
         crowded(tmp_path, SPECD_CLIENT_TIMEOUT="1s") as daemon,
         crowd_at(daemon) as crowd,
@@ -222,7 +222,7 @@ async def test_who_says_no_more_is_left(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_who_goes_on_speaking_and_who_is_answered_is_not_left(tmp_path: Path) -> None:
+async def test_a_client_that_sends_or_is_being_answered_is_not_disconnected(tmp_path: Path) -> None:
     async with (
         crowded(tmp_path, SPECD_CLIENT_TIMEOUT="1s") as daemon,
         crowd_at(daemon) as crowd,
@@ -241,7 +241,7 @@ async def test_who_goes_on_speaking_and_who_is_answered_is_not_left(tmp_path: Pa
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-async def test_a_thousand_half_open_connections_harm_nobody(tmp_path: Path) -> None:
+async def test_a_thousand_half_open_connections_block_no_other_client(tmp_path: Path) -> None:
     async with crowded(tmp_path) as daemon, crowd_at(daemon) as crowd:
         process = psutil.Process(daemon.process.pid)
         assert (await daemon.answer("a"))[-1]["done"]
@@ -249,21 +249,21 @@ async def test_a_thousand_half_open_connections_harm_nobody(tmp_path: Path) -> N
         for raw in SILENT.values():
             for _ in range(1000 // len(SILENT)):
                 await crowd.add(raw)
-        await until(lambda: n_connections(daemon) > 1000)
+        await wait_until(lambda: n_connections(daemon) > 1000)
         for _ in range(20):
             assert await crowd.answered(ASK) == 200
         assert process.memory_info().rss - bytes_before < 100 * 2**20
         await crowd.leave()
-        await until(lambda: process.num_fds() <= n_before + 1)
+        await wait_until(lambda: process.num_fds() <= n_before + 1)
 
 
 @pytest.mark.system
-async def test_nobody_who_is_silent_delays_the_end(tmp_path: Path) -> None:
+async def test_silent_clients_do_not_delay_the_shutdown(tmp_path: Path) -> None:
     async with crowded(tmp_path, SPECD_SHUTDOWN_GRACE="1h") as daemon, crowd_at(daemon) as crowd:
         for raw in SILENT.values():
             for _ in range(25):
                 await crowd.add(raw)
-        await until(lambda: n_connections(daemon) >= 25 * len(SILENT))
+        await wait_until(lambda: n_connections(daemon) >= 25 * len(SILENT))
         daemon.process.terminate()
         assert await daemon.process.wait() == 0
     assert "Traceback" not in (tmp_path / "log").read_text()

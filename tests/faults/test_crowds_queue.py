@@ -1,4 +1,4 @@
-"""Thousands of requests that wait for a model: refused, answered in turn, or gone, all at once."""
+"""Thousands of requests wait for a model: refused, answered in order, or cancelled at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.faults.conftest import parsed, post
-from tests.faults.test_crowds import until
 from tests.gguf_files import OllamaStore, write_llama
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -93,11 +93,13 @@ async def n_waiting(daemon: Daemon) -> int:
 
 
 async def until_waiting(daemon: Daemon, n: int) -> None:
-    while await n_waiting(daemon) < n:  # noqa: ASYNC110 - of another process
-        await asyncio.sleep(0.05)
+    async def are_waiting() -> bool:
+        return await n_waiting(daemon) >= n
+
+    await wait_until(are_waiting, every_s=0.05)
 
 
-async def test_who_finds_the_queue_full_is_told_at_once(tmp_path: Path) -> None:
+async def test_a_request_that_finds_the_queue_full_is_refused_at_once(tmp_path: Path) -> None:
     async with queued(tmp_path, OLLAMA_MAX_QUEUE="20") as (it, free):
         await it.ask(60)
         first = [asyncio.ensure_future(reader.read()) for reader, _ in it.streams]
@@ -116,14 +118,14 @@ async def test_who_finds_the_queue_full_is_told_at_once(tmp_path: Path) -> None:
         assert sum(reply is not None and reply.status == 200 for reply in replies) == 21
 
 
-async def test_hundreds_leave_the_queue_at_once(tmp_path: Path) -> None:
+async def test_hundreds_of_queued_requests_are_cancelled_at_once(tmp_path: Path) -> None:
     async with queued(tmp_path) as (it, _):
         process = psutil.Process(it.daemon.process.pid)
         before = process.num_fds()
         await it.ask(300)
         await until_waiting(it.daemon, 300)
         it.leave()
-        await until(lambda: process.num_fds() <= before + 1)
+        await wait_until(lambda: process.num_fds() <= before + 1)
         while await n_waiting(it.daemon):
             pass
 
@@ -143,7 +145,7 @@ def descriptors() -> None:
 
 @pytest.mark.timeout(580)
 @pytest.mark.usefixtures("descriptors")
-async def test_ten_thousand_wait_and_are_answered_in_turn(tmp_path: Path) -> None:
+async def test_ten_thousand_queued_requests_are_answered_in_order(tmp_path: Path) -> None:
     async with queued(tmp_path, OLLAMA_MAX_QUEUE="20000") as (it, free):
         process = psutil.Process(it.daemon.process.pid)
         before = process.memory_info().rss
@@ -163,7 +165,7 @@ async def test_ten_thousand_wait_and_are_answered_in_turn(tmp_path: Path) -> Non
 
 @pytest.mark.timeout(580)
 @pytest.mark.usefixtures("descriptors")
-async def test_ten_thousand_leave_at_once(tmp_path: Path) -> None:
+async def test_ten_thousand_queued_requests_are_cancelled_at_once(tmp_path: Path) -> None:
     async with queued(tmp_path, OLLAMA_MAX_QUEUE="20000") as (it, _):
         process = psutil.Process(it.daemon.process.pid)
         before = process.num_fds()
@@ -171,7 +173,7 @@ async def test_ten_thousand_leave_at_once(tmp_path: Path) -> None:
         await until_waiting(it.daemon, N)
         spent = process.cpu_times().user
         it.leave()
-        await until(lambda: process.num_fds() <= before + 1)
+        await wait_until(lambda: process.num_fds() <= before + 1)
         while await n_waiting(it.daemon):
             pass
         # Were each to look at all the others, it would be minutes.
@@ -180,7 +182,7 @@ async def test_ten_thousand_leave_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(580)
 @pytest.mark.usefixtures("descriptors")
-async def test_ten_thousand_are_told_at_the_end(tmp_path: Path) -> None:
+async def test_ten_thousand_queued_requests_get_an_error_at_shutdown(tmp_path: Path) -> None:
     async with queued(tmp_path, OLLAMA_MAX_QUEUE="20000") as (it, free):
         await it.ask(N)
         await until_waiting(it.daemon, N)

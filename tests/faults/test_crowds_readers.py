@@ -1,4 +1,4 @@
-"""Clients that take nothing of their answers: bounded, let go in the end, and nobody else waits."""
+"""Clients that do not read their answers: bounded memory, a time limit, no delay for others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specd.daemon.socket_stall import enable_keepalive
+from specd.daemon.connection import enable_keepalive
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.faults.conftest import post
-from tests.faults.test_crowds import until
 from tests.gguf_files import OllamaStore, write_llama
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -67,14 +67,16 @@ def clients_of(daemon: Daemon) -> set[int]:
 
 
 async def until_gone(daemon: Daemon, deaf: Deaf) -> None:
-    await until(lambda: deaf.port not in clients_of(daemon))
+    await wait_until(lambda: deaf.port not in clients_of(daemon))
 
 
 @pytest.mark.system
-async def test_who_takes_nothing_is_let_go_and_frees_the_model(tmp_path: Path) -> None:
+async def test_a_client_that_reads_nothing_is_disconnected_and_frees_its_model(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path, SPECD_CLIENT_TIMEOUT="2s") as daemon:
         deaf = Deaf(daemon, FLOOD)
-        await until(lambda: bool(daemon.engines()))
+        await wait_until(lambda: bool(daemon.engines()))
         engines = daemon.engines()
         await until_gone(daemon, deaf)
         # keep_alive 0: the engine ends as soon as nobody uses it.
@@ -84,7 +86,9 @@ async def test_who_takes_nothing_is_let_go_and_frees_the_model(tmp_path: Path) -
 
 
 @pytest.mark.system
-async def test_a_crowd_of_them_takes_little_and_delays_nobody(tmp_path: Path) -> None:
+async def test_many_clients_that_do_not_read_use_little_memory_and_delay_no_one_else(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path, SPECD_CLIENT_TIMEOUT="1h") as daemon:
         process = psutil.Process(daemon.process.pid)
         await daemon.answer("a")
@@ -103,7 +107,7 @@ async def test_a_crowd_of_them_takes_little_and_delays_nobody(tmp_path: Path) ->
 
 
 @pytest.mark.system
-async def test_who_reads_late_is_told_that_something_is_missing(tmp_path: Path) -> None:
+async def test_a_client_that_reads_too_late_gets_an_error_at_the_end(tmp_path: Path) -> None:
     async with serving(tmp_path) as daemon:
         deaf = Deaf(daemon, FLOOD)
         await asyncio.to_thread(deaf.socket.recv, 1)  # the engine is at it
@@ -114,8 +118,8 @@ async def test_who_reads_late_is_told_that_something_is_missing(tmp_path: Path) 
 
 
 @pytest.mark.system
-async def test_who_reads_slowly_gets_all_of_it(tmp_path: Path) -> None:
-    """A little now and then is enough: each time it has taken something, it has as long again."""
+async def test_a_slow_reader_gets_the_whole_answer(tmp_path: Path) -> None:
+    """Each read restarts the client's timeout."""
     words = " ".join(f"w{n}" for n in range(60_000))
     ask = post("/api/generate", b'{"model":"m","prompt":"%s"}' % words.encode())
     async with serving(tmp_path, SPECD_CLIENT_TIMEOUT="4s") as daemon:
@@ -133,7 +137,7 @@ async def test_who_reads_slowly_gets_all_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_at_the_end_nobody_waits_for_who_does_not_read(tmp_path: Path) -> None:
+async def test_clients_that_do_not_read_do_not_delay_the_shutdown(tmp_path: Path) -> None:
     async with serving(tmp_path, SPECD_SHUTDOWN_GRACE="0s") as daemon:
         crowd = [Deaf(daemon, FLOOD) for _ in range(3)]
         await daemon.answer("a")
@@ -145,7 +149,7 @@ async def test_at_the_end_nobody_waits_for_who_does_not_read(tmp_path: Path) -> 
             deaf.socket.close()
 
 
-async def test_the_kernel_asks_whether_a_client_is_there() -> None:
+async def test_tcp_keepalive_is_enabled_for_clients() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()),

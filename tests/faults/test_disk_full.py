@@ -1,4 +1,4 @@
-"""A disk without room: whoever asked is told, what was there stays, and with room it is done."""
+"""A full disk: the request gets an error, stored data stays intact, and a retry succeeds."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ import pytest
 from aiohttp import web
 from gguf import LlamaFileType
 
-from scripts.oci_registry import NoRegistry
-from specd.engine.trace_file import TraceReader
+from specd.engine.trace import TraceReader
 from specd.pairs.history import HISTORY_FILE
 from specd.registry.partial import bytes_on_disk
 from specd.store import StoreWriter
 from tests.faults.disks import MIB, Answer, Served, filled, served, small_disk, small_files
 from tests.gguf_files import write_llama
 from tests.registry.fake_registry import FakeRegistry, Fault, digest_of
-from tests.registry.oci_registry import serving
+from tests.registry.oci_registry import NoRegistry, serving
 from tests.registry.test_oci_registry import a_model
 from tests.store.manifests import check_whole
 
@@ -34,8 +33,8 @@ NO_ROOM: Final = "no space left on device"
 Request = Callable[[], Awaitable[Answer]]
 
 
-async def test_files_that_may_not_grow(tmp_path: Path) -> None:
-    """A limit in a disk's place: the system's word is another one, and all else the same."""
+async def test_a_file_size_limit_fails_writes_like_a_full_disk(tmp_path: Path) -> None:
+    """Only the system's error text differs."""
     async with FakeRegistry().serve() as registry, served(tmp_path) as here:
         registry.add("me/pulled/x", SMALLER)
         await here.is_well()
@@ -55,7 +54,7 @@ async def test_files_that_may_not_grow(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_a_full_disk_refuses_all_that_writes_and_gives_room_by_a_delete(
+async def test_a_full_disk_refuses_every_write_and_a_delete_frees_space(
     tmp_path: Path,
 ) -> None:
     with small_disk(tmp_path / "models", 16 * MIB):
@@ -83,7 +82,7 @@ async def test_a_full_disk_refuses_all_that_writes_and_gives_room_by_a_delete(
 
 
 @pytest.mark.system
-async def test_a_disk_that_fills_while_a_model_is_pulled(tmp_path: Path) -> None:
+async def test_a_disk_that_fills_up_fails_a_pull_which_resumes_later(tmp_path: Path) -> None:
     with small_disk(tmp_path / "models", 32 * MIB):
         async with FakeRegistry().serve() as registry, served(tmp_path) as here:
             registry.add("me/pulled/x", LARGE)
@@ -111,7 +110,7 @@ async def test_a_disk_that_fills_while_a_model_is_pulled(tmp_path: Path) -> None
 
 
 @pytest.mark.system
-async def test_a_pull_from_a_real_registry_that_finds_no_room(tmp_path: Path) -> None:
+async def test_a_pull_from_a_real_registry_fails_without_disk_space(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     try:
         async with serving(tmp_path / "registry") as address:
@@ -135,7 +134,7 @@ async def test_a_pull_from_a_real_registry_that_finds_no_room(tmp_path: Path) ->
 
 @pytest.mark.system
 @pytest.mark.native
-async def test_a_quantization_that_finds_no_room(tmp_path: Path) -> None:
+async def test_a_quantization_fails_without_disk_space(tmp_path: Path) -> None:
     from_file = write_llama(tmp_path / "f32.gguf", file_type=LlamaFileType.ALL_F32)
     data = from_file.read_bytes()
     with small_disk(tmp_path / "models", 4 * MIB):
@@ -157,7 +156,7 @@ async def test_a_quantization_that_finds_no_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_what_is_learned_waits_for_room_and_is_said_once(tmp_path: Path) -> None:
+async def test_statistics_wait_for_disk_space_and_one_warning_is_logged(tmp_path: Path) -> None:
     with small_disk(tmp_path / "state", MIB):
         with filled(tmp_path / "state"):
             async with served(tmp_path) as here:
@@ -179,7 +178,7 @@ async def test_what_is_learned_waits_for_room_and_is_said_once(tmp_path: Path) -
 
 @pytest.mark.system
 @pytest.mark.native
-async def test_a_trace_that_finds_no_room(tmp_path: Path) -> None:
+async def test_a_trace_without_disk_space_changes_no_answer(tmp_path: Path) -> None:
     with small_disk(tmp_path / "traces", MIB):
         tracing = {"SPECD_TRACE_DIR": str(tmp_path / "traces")}
         with filled(tmp_path / "traces"):

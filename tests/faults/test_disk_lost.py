@@ -1,4 +1,4 @@
-"""Disks that take nothing, go away and come back, and models that go away under an answer."""
+"""Read-only or lost disks, and models that are deleted or replaced during an answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def under_way(here: Served, model: str = "m") -> AsyncIterator[Any]:
 
 
 @pytest.mark.system
-async def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
+async def test_a_read_only_store_refuses_every_write_and_serves_its_models(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     add_models(store, tmp_path)
     before = check_whole(store.root)
@@ -61,7 +61,7 @@ async def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_a_state_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
+async def test_a_read_only_state_folder_is_logged_once(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     with read_only(tmp_path / "state"):
         async with served(tmp_path) as here:
@@ -76,8 +76,8 @@ async def test_a_state_that_cannot_be_written_is_said_once(tmp_path: Path) -> No
 
 
 @pytest.mark.system
-async def test_a_store_that_goes_away_and_comes_back(tmp_path: Path) -> None:
-    """A disk of the network, or one that is pulled out."""
+async def test_a_store_that_is_unmounted_and_mounted_again_is_used_again(tmp_path: Path) -> None:
+    """As with a network disk, or a disk that is unplugged."""
     add_models(OllamaStore(tmp_path / "disk"), tmp_path)
     with contextlib.ExitStack() as mounts:
         mounts.enter_context(mounted(tmp_path / "models", "--bind", str(tmp_path / "disk")))
@@ -96,7 +96,7 @@ async def test_a_store_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     check_whole(tmp_path / "disk")
 
 
-async def test_a_model_that_is_deleted_while_it_answers(tmp_path: Path) -> None:
+async def test_a_model_deleted_during_an_answer_finishes_that_answer(tmp_path: Path) -> None:
     async with served(tmp_path) as here:
         weights = here.store.weights_path("m").read_bytes()
         async with under_way(here) as next_word:
@@ -114,7 +114,7 @@ async def test_a_model_that_is_deleted_while_it_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_a_model_that_is_replaced_while_it_answers(tmp_path: Path) -> None:
+async def test_a_model_replaced_during_an_answer_finishes_that_answer(tmp_path: Path) -> None:
     async with FakeRegistry().serve() as registry, served(tmp_path) as here:
         name = registry.name("me/m/x")
         old, new = (
@@ -136,7 +136,7 @@ async def test_a_model_that_is_replaced_while_it_answers(tmp_path: Path) -> None
 
 
 @pytest.mark.system
-async def test_a_start_prunes_nothing_that_another_daemon_is_pulling(tmp_path: Path) -> None:
+async def test_a_start_keeps_the_partial_downloads_of_another_daemon(tmp_path: Path) -> None:
     large, go_on = SMALLER, asyncio.Event()
     async with FakeRegistry().serve() as registry, served(tmp_path) as here:
         registry.add("me/pulled/x", b"first layer", large)
@@ -166,8 +166,8 @@ async def test_a_start_prunes_nothing_that_another_daemon_is_pulling(tmp_path: P
 
 
 @pytest.mark.system
-async def test_times_that_have_yet_to_come(tmp_path: Path) -> None:
-    """A clock that was wrong: what is listed and answered is what there is."""
+async def test_file_times_in_the_future_change_nothing(tmp_path: Path) -> None:
+    """As left by a wrong system clock."""
     store = OllamaStore(tmp_path / "models")
     add_models(store, tmp_path)
     (tmp_path / "state").mkdir()

@@ -1,4 +1,4 @@
-"""Loads that the kernel ends for want of memory, and engines that cannot even be started."""
+"""Loads that the kernel kills for lack of memory, and engines that may allocate no more."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def unload(troubled: Trouble) -> None:
 
 @pytest.mark.contract("sched.oom")
 @pytest.mark.parametrize("fault", ["killed", "half", "grandchild"])
-async def test_a_load_that_the_kernel_kills_is_tried_again_without_the_others(
+async def test_a_load_killed_by_the_kernel_is_retried_without_the_other_models(
     troubled: Trouble, fault: str
 ) -> None:
     await unload(troubled)
@@ -55,7 +55,7 @@ async def test_a_load_that_the_kernel_kills_is_tried_again_without_the_others(
 
 
 @pytest.mark.contract("sched.oom")
-async def test_a_load_that_the_kernel_kills_each_time_is_an_error(troubled: Trouble) -> None:
+async def test_a_load_killed_at_every_attempt_is_an_error(troubled: Trouble) -> None:
     await unload(troubled)
     troubled.will(*["load killed"] * 4)
     status, raw = await troubled.ask(GENERATE, stream=True)
@@ -64,10 +64,10 @@ async def test_a_load_that_the_kernel_kills_each_time_is_an_error(troubled: Trou
 
 
 @pytest.mark.parametrize("moment", ["load", "prefill", "late"])
-async def test_an_engine_that_is_given_no_more_memory_ends_its_answers_or_lives(
+async def test_an_engine_without_memory_finishes_its_answer_or_reports_an_error(
     troubled: Trouble, moment: str
 ) -> None:
-    """Whether it asks for more at all is llama.cpp's affair."""
+    """Whether it allocates at that moment depends on llama.cpp."""
     if moment == "load":
         await unload(troubled)
     troubled.will(*[f"{moment} starve"] * 4)

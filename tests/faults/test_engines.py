@@ -1,4 +1,4 @@
-"""What clients see of an engine that fails, at each moment: the real daemon, the real engine."""
+"""An engine that fails at each stage of a request: what clients see of a real daemon and engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ async def troubled(in_trouble: Trouble) -> AsyncIterator[Trouble]:
 
 @pytest.mark.contract("sched.crash", "stream.late-error", "stream.one-end")
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_in_decode_all_its_answers_end_with_one_error(troubled: Trouble, fault: str) -> None:
+async def test_an_engine_that_dies_in_decode_ends_each_answer_with_one_error(
+    troubled: Trouble, fault: str
+) -> None:
     async with troubled.answer_under_way("m") as one, troubled.answer_under_way("m") as two:
         troubled.will(f"late {fault}")
         for answer in (one, two):
@@ -70,7 +72,7 @@ async def test_in_decode_all_its_answers_end_with_one_error(troubled: Trouble, f
 
 
 @pytest.mark.parametrize("fault", KINDS)
-async def test_in_prefill_a_new_engine_answers_and_nobody_need_know(
+async def test_an_engine_that_dies_in_prefill_is_replaced_and_the_client_sees_no_error(
     troubled: Trouble, fault: str
 ) -> None:
     async with troubled.answer_under_way("m") as begun:
@@ -82,7 +84,7 @@ async def test_in_prefill_a_new_engine_answers_and_nobody_need_know(
 
 @pytest.mark.contract("sched.crash", "stream.early-error")
 @pytest.mark.parametrize("fault", KINDS)
-async def test_a_prompt_that_no_engine_survives_is_an_error(troubled: Trouble, fault: str) -> None:
+async def test_a_prompt_that_kills_every_engine_is_an_error(troubled: Trouble, fault: str) -> None:
     troubled.will(f"prefill {fault}", f"prefill {fault}")
     status, raw = await troubled.ask(GENERATE, stream=True)
     assert status == 500
@@ -91,7 +93,7 @@ async def test_a_prompt_that_no_engine_survives_is_an_error(troubled: Trouble, f
 
 @pytest.mark.contract("sched.load-failure", "sched.load-stall", "stream.early-error")
 @pytest.mark.parametrize("fault", [fault for fault, (_, load) in FAULTS.items() if load])
-async def test_in_load_the_request_is_told_and_the_next_one_loads(
+async def test_an_engine_that_dies_in_load_fails_the_request_and_the_next_one_loads(
     troubled: Trouble, fault: str
 ) -> None:
     async with troubled.daemon.generate("", model="m", keep_alive=0) as response:
@@ -106,7 +108,7 @@ async def test_in_load_the_request_is_told_and_the_next_one_loads(
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("fault", ["native", "stop"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_each_dialect_ends_its_answer_with_its_own_error(
+async def test_each_api_reports_a_dead_engine_in_its_own_error_format(
     troubled: Trouble, dialect: str, fault: str, stream: bool
 ) -> None:
     troubled.will(f"late {fault}")

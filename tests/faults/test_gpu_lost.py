@@ -1,4 +1,4 @@
-"""A GPU that falls off the bus (the driver is a stub): while it answers, and while it loads."""
+"""A GPU that falls off the bus during an answer or a load; the driver is a stub."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ async def residents(daemon: Daemon) -> set[str]:
 
 @pytest.mark.contract("sched.crash")
 @pytest.mark.parametrize("how", ["lost", "deaf"])
-async def test_one_that_is_lost_in_mid_run_costs_its_answers_and_the_next_lie_elsewhere(
+async def test_a_gpu_lost_during_an_answer_fails_the_answer_and_the_next_load_uses_another(
     tmp_path: Path, driver: Driver, how: str
 ) -> None:
-    """llama.cpp's backend for CUDA ends its process by an assertion then."""
+    """llama.cpp's CUDA backend then ends its process by an assertion."""
     driver.shows(gpu(0, free=0.2), gpu(1))
     async with running(tmp_path, driver, OFFERED) as daemon:
         assert await visible_to(daemon, "first") == uuid(1)
@@ -47,7 +47,7 @@ async def test_one_that_is_lost_in_mid_run_costs_its_answers_and_the_next_lie_el
         assert await residents(daemon) == {"first:latest"}
 
 
-async def test_without_any_gpu_left_models_lie_in_main_memory(
+async def test_models_are_loaded_into_main_memory_if_no_gpu_is_left(
     tmp_path: Path, driver: Driver
 ) -> None:
     driver.shows(gpu(0))
@@ -58,7 +58,7 @@ async def test_without_any_gpu_left_models_lie_in_main_memory(
         assert await visible_to(daemon, "first") == ""
 
 
-async def test_one_that_is_lost_in_a_load_fails_it_and_the_next_one_lies_elsewhere(
+async def test_a_gpu_lost_during_a_load_fails_the_load_and_the_next_load_uses_another(
     tmp_path: Path, driver: Driver
 ) -> None:
     driver.shows(gpu(0, free=0.2), gpu(1))

@@ -1,4 +1,4 @@
-"""The processes beside the engines that are killed or stopped: templates, grammars, quantizing."""
+"""Helper processes that are killed or stopped: templates, grammars, quantization, engine starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
 from tests.gguf_files import OllamaStore, write_llama
 
 pytestmark = pytest.mark.system
-SIGNALS = [signal.SIGKILL, signal.SIGSTOP]
+SIGNALS = [pytest.param(number, id=number.name) for number in (signal.SIGKILL, signal.SIGSTOP)]
 #: A tenth of a second or more, each time that a new process looks at it.
 SLOW = "{% for a in range(800) %}{% for b in range(800) %}{% endfor %}{% endfor %}x"
 
@@ -37,7 +37,9 @@ def helpers(daemon: Daemon, module: str) -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-async def test_a_template_process_costs_no_request(tmp_path: Path, number: signal.Signals) -> None:
+async def test_a_killed_or_stopped_template_process_fails_no_request(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     OllamaStore(tmp_path / "models").add("m", weights=write_llama(tmp_path / "m.gguf"))
     async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
         assert await chat(daemon, "a") == 200
@@ -49,8 +51,10 @@ async def test_a_template_process_costs_no_request(tmp_path: Path, number: signa
         assert await ended(hurt)
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM], ids=str)
-async def test_template_processes_that_are_ended_one_after_the_other_are_a_fault_of_ours(
+@pytest.mark.parametrize(
+    "number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM], ids=lambda number: number.name
+)
+async def test_template_processes_that_are_killed_repeatedly_give_a_server_error(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     store = OllamaStore(tmp_path / "models")
@@ -73,7 +77,9 @@ async def test_template_processes_that_are_ended_one_after_the_other_are_a_fault
 
 @pytest.mark.native
 @pytest.mark.parametrize("number", SIGNALS)
-async def test_a_grammar_process_costs_no_request(tmp_path: Path, number: signal.Signals) -> None:
+async def test_a_killed_or_stopped_grammar_process_fails_no_request(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     OllamaStore(tmp_path / "models").add("m", weights=write_llama(tmp_path / "m.gguf"))
 
     def schema(name: str) -> dict[str, Any]:
@@ -90,9 +96,11 @@ async def test_a_grammar_process_costs_no_request(tmp_path: Path, number: signal
 
 
 @pytest.mark.parametrize(
-    "number, words", [(signal.SIGKILL, "signal: SIGKILL"), (signal.SIGSTOP, "no progress for 2 s")]
+    "number, words",
+    [(signal.SIGKILL, "signal: SIGKILL"), (signal.SIGSTOP, "no progress for 2 s")],
+    ids=["SIGKILL", "SIGSTOP"],
 )
-async def test_a_quantizer_is_an_error_and_leaves_no_process(
+async def test_a_killed_or_stopped_quantization_is_an_error_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = f"echo $$ > {tmp_path / 'pid'}; kill -{number} $$; exec sleep 600"
@@ -107,7 +115,7 @@ async def test_a_quantizer_is_an_error_and_leaves_no_process(
 
 
 @pytest.mark.contract("sched.load-failure")
-async def test_an_engine_that_cannot_be_started_is_a_sentence(tmp_path: Path) -> None:
+async def test_an_engine_command_that_does_not_exist_gets_a_clear_error(tmp_path: Path) -> None:
     OllamaStore(tmp_path / "models").add("m", weights=write_llama(tmp_path / "m.gguf"))
     async with running(tmp_path, engine=("/nonexistent/engine",)) as daemon:
         for _ in range(2):
@@ -126,8 +134,9 @@ async def test_an_engine_that_cannot_be_started_is_a_sentence(tmp_path: Path) ->
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
         RuntimeError("can't start new thread"),
     ],
+    ids=["EAGAIN", "ENOMEM", "no thread"],
 )
-async def test_a_machine_without_room_for_a_process_fails_the_load_alone(
+async def test_a_machine_that_can_start_no_process_fails_only_the_load(
     refusal: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object, **__: object) -> None:

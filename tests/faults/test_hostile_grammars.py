@@ -1,4 +1,4 @@
-"""Schemas and patterns that take for ever, over a real engine, while another's answer goes on."""
+"""Schemas and patterns of exponential size, over a real engine, during another client's answer."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-async def test_a_schema_is_kept_or_refused_and_another_answer_goes_on(
+async def test_a_schema_is_obeyed_or_refused_and_another_answer_continues(
     daemon: Daemon, name: str
 ) -> None:
     told = 0
@@ -157,7 +157,9 @@ async def test_a_schema_is_kept_or_refused_and_another_answer_goes_on(
         (GrammarKind.GBNF, "root ::= [^\0-\U0010fffe]*"),
     ],
 )
-async def test_other_grammars_have_the_same_bounds(kind: GrammarKind, text: str) -> None:
+async def test_regular_expressions_and_gbnf_grammars_have_the_same_limits(
+    kind: GrammarKind, text: str
+) -> None:
     sandbox = Sandbox()
     try:
         with contextlib.suppress(InvalidRequest):

@@ -1,4 +1,4 @@
-"""Whatever writes, killed at its every write: the old or the new is there, whole, and no litter.
+"""A process killed at each of its writes: the old or the new state is complete, without litter.
 
 The writers stand in `writers.py`, how they die in `killed.py`.
 """
@@ -25,7 +25,7 @@ from specd.pairs.rule_files import read_rules
 from specd.pairs.rules import USER
 from specd.pairs.vocabularies import Vocabularies
 from specd.placement import MemoryCorrections
-from specd.registry.signing_key import FILE
+from specd.registry.authentication import FILE
 from specd.store import Library, StoreWriter
 from specd.store.name import parse
 from tests.faults.writers import KEY, LEARNED, REGISTRY, UPLOADED, WRITERS
@@ -141,7 +141,7 @@ def vocabularies_again(folder: Path) -> None:
 
 
 def known_files(folder: Path) -> object:
-    known = set(Vocabularies(folder / "vocabularies.json")._known.files)
+    known = set(Vocabularies(folder / "vocabularies.json").known.files)
     assert not list(folder.glob("*.damaged"))
     return known
 
@@ -232,7 +232,9 @@ QUICK: Final = {"publish", "prune", "history", "pairs_add", "settings_file"}
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.system) for name in ROWS],
 )
 @pytest.mark.timeout(300)
-async def test_a_writer_killed_at_any_write(tmp_path: Path, name: str) -> None:
+async def test_a_writer_killed_at_any_write_leaves_the_old_or_the_new_state(
+    tmp_path: Path, name: str
+) -> None:
     row, folder = ROWS[name], tmp_path / "killed"
     (folder / "before").mkdir(parents=True)
     row.before(folder / "before")
@@ -283,8 +285,8 @@ def files(folder: Path) -> set[str]:
 @pytest.mark.contract("store.atomic")
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_writers_of_which_some_are_killed(tmp_path: Path) -> None:
-    """A dead writer's locks are free, and whatever it left hinders nobody."""
+def test_other_writers_continue_after_one_is_killed(tmp_path: Path) -> None:
+    """A killed writer's locks are free, and its files block no other writer."""
     for step in range(5, 200, 13):
         racers = [start(tmp_path, step), start(tmp_path, step, step)]
         assert [racer.wait() for racer in racers] == [0, -signal.SIGKILL]

@@ -1,4 +1,4 @@
-"""A daemon that is killed while clients have it change the store: each is told, or it is done."""
+"""The daemon is killed while clients change the store: each change is done or not, never half."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KILLED_AFTER: Final = (1, 3, 7, 15, 31)
 
 @pytest.mark.system
 @pytest.mark.timeout(300)
-async def test_a_daemon_killed_while_the_store_changes(tmp_path: Path) -> None:
+async def test_a_daemon_killed_during_changes_leaves_a_consistent_store(tmp_path: Path) -> None:
     async with FakeRegistry().serve() as registry:
         for n in range(N_CLIENTS):
             registry.add(f"me/pulled{n}/x", b"shared layer", b"own layer %d " % n * 50_000)

@@ -1,4 +1,4 @@
-"""Names that Ollama's grammar allows and that no file, or no host, can have."""
+"""Model names that Ollama's grammar allows and that no file, or no host, can have."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_HOST = "is not a valid host name"
         ("/v1/completions", {"model": LONG, "prompt": "a"}, 404, "not found"),
     ],
 )
-async def test_a_name_that_is_too_long_is_said_to_be(
+async def test_a_name_that_is_too_long_gets_a_clear_error(
     wire: Wire, path: str, body: dict[str, object], status: int, said: str
 ) -> None:
     raw = post(path, json.dumps(body | {"stream": False}).encode())

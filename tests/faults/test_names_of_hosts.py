@@ -1,4 +1,4 @@
-"""Who a request says it is for, and from whom: forgeries that a page or a proxy could send."""
+"""Forged Host and Origin headers, as a web page or a proxy could send them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TAGS = b"GET /api/tags HTTP/1.1"
         b"",
     ],
 )
-async def test_ones_own_names_are_answered(wire: Wire, host: bytes) -> None:
+async def test_local_host_names_are_accepted(wire: Wire, host: bytes) -> None:
     reply = await wire.send(asking(TAGS, b"Host: " + host))
     assert reply is not None
     assert reply.status == 200
@@ -84,7 +84,7 @@ async def test_ones_own_names_are_answered(wire: Wire, host: bytes) -> None:
         b"*",
     ],
 )
-async def test_foreign_names_are_refused(wire: Wire, host: bytes) -> None:
+async def test_foreign_host_names_are_refused(wire: Wire, host: bytes) -> None:
     for line in (TAGS, b"POST /api/generate HTTP/1.1", b"OPTIONS / HTTP/1.1", b"GET / HTTP/1.1"):
         reply = await wire.send(asking(line, b"Host: " + host))
         assert reply is not None
@@ -95,8 +95,11 @@ async def test_foreign_names_are_refused(wire: Wire, host: bytes) -> None:
 @pytest.mark.parametrize(
     "hosts",
     [(b"localhost", b"evil.example"), (b"evil.example", b"localhost"), (b"localhost", b"")],
+    ids=["foreign second", "foreign first", "empty second"],
 )
-async def test_of_two_names_none_is_believed(wire: Wire, hosts: tuple[bytes, bytes]) -> None:
+async def test_two_host_headers_give_no_access_to_a_foreign_page(
+    wire: Wire, hosts: tuple[bytes, bytes]
+) -> None:
     reply = await wire.send(asking(TAGS, *(b"Host: " + host for host in hosts)))
     assert reply is not None
     assert reply.status in {400, 403} or hosts[1] == b""
@@ -114,7 +117,9 @@ async def test_of_two_names_none_is_believed(wire: Wire, hosts: tuple[bytes, byt
         (b"//evil.example/api/tags", 404),
     ],
 )
-async def test_a_whole_url_counts_as_the_name(wire: Wire, target: bytes, status: int) -> None:
+async def test_the_host_of_an_absolute_url_overrides_the_host_header(
+    wire: Wire, target: bytes, status: int
+) -> None:
     reply = await wire.send(asking(b"GET " + target + b" HTTP/1.1", b"Host: localhost"))
     assert reply is not None
     assert reply.status == status
@@ -145,7 +150,7 @@ EVIL = b"Origin: http://evil.example"
     ],
 )
 @pytest.mark.parametrize("method", [b"GET", b"POST", b"OPTIONS"])
-async def test_a_foreign_page_is_refused_whatever_it_asks(
+async def test_a_foreign_origin_is_refused_for_every_method(
     wire: Wire, headers: tuple[bytes, ...], method: bytes
 ) -> None:
     reply = await wire.send(asking(method + b" /api/tags HTTP/1.1", b"Host: localhost", *headers))
@@ -154,8 +159,8 @@ async def test_a_foreign_page_is_refused_whatever_it_asks(
     assert b"models" not in reply.body
 
 
-async def test_the_same_origin_is_told_by_the_name_that_counts(wire: Wire) -> None:
-    """A page of evil.example whose name resolves here is of one origin with us, and refused."""
+async def test_a_foreign_origin_equal_to_the_host_is_refused(wire: Wire) -> None:
+    """DNS rebinding: evil.example resolves to this machine."""
     reply = await wire.send(asking(TAGS, b"Host: evil.example", EVIL))
     assert reply is not None
     assert reply.status == 403
@@ -165,7 +170,7 @@ async def test_the_same_origin_is_told_by_the_name_that_counts(wire: Wire) -> No
     assert reply.status == 403
 
 
-async def test_the_first_http_without_a_name_is_answered_at_once(wire: Wire) -> None:
+async def test_an_http10_request_without_a_host_is_answered(wire: Wire) -> None:
     reply = await wire.send(b"GET /api/tags HTTP/1.0\r\nOrigin: http://localhost\r\n\r\n")
     assert reply is not None
     assert reply.status == 200

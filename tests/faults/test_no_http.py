@@ -1,8 +1,7 @@
-"""What aiohttp itself refuses: an id, a line and a count as for any request, and no echo of it."""
+"""Requests that aiohttp itself refuses: an id, a log line, a metric, no echo of the input."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 
@@ -13,6 +12,7 @@ from specd import __version__
 from tests.daemon_process import FAKE_ENGINE, running
 from tests.faults.conftest import Wire, get, post
 from tests.gguf_files import OllamaStore, write_llama
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -56,28 +56,24 @@ async def metric(wire: Wire, name: str) -> float:
 
 
 async def in_progress(wire: Wire, n: int) -> None:
-    """Beside the scrape and the neighbour's stream."""
-    async with asyncio.timeout(30):
-        while await metric(wire, "http_requests_in_flight") < n + 1:
-            await a_moment()
+    """Wait for `n` requests beside the scrape: the neighbour's stream is one of them."""
+
+    async def are_there() -> bool:
+        return await metric(wire, "http_requests_in_flight") >= n + 1
+
+    await wait_until(are_there, timeout_s=30)
 
 
 async def line_of(wire: Wire, request_id: str) -> str:
-    """The one that it leaves; the log may be behind the answer."""
-    async with asyncio.timeout(30):
-        while not (found := lines_of(wire, request_id)):
-            await a_moment()
-    [line] = found
+    """Return the one line of a request; the log may be behind the answer."""
+    await wait_until(lambda: bool(lines_of(wire, request_id)), timeout_s=30)
+    [line] = lines_of(wire, request_id)
     return line
 
 
 def lines_of(wire: Wire, request_id: str) -> list[str]:
     log = wire.log.read_text(encoding="utf-8")
     return [line for line in log.splitlines() if request_id in line]
-
-
-async def a_moment() -> None:
-    await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +99,7 @@ async def a_moment() -> None:
         "an expectation",
     ],
 )
-async def test_it_is_refused_in_go_s_words_and_told_of(
+async def test_invalid_http_gets_gos_error_text_and_a_log_line_and_a_metric(
     wire: Wire, raw: bytes, status: int, said: bytes
 ) -> None:
     counted = f'http_requests_total{{dialect="",route="unmatched",status="{status}"}}'
@@ -118,7 +114,7 @@ async def test_it_is_refused_in_go_s_words_and_told_of(
     assert MARK not in wire.log.read_text(encoding="utf-8")
 
 
-async def test_a_body_whose_rest_is_no_http_ends_its_request_at_once(wire: Wire) -> None:
+async def test_an_invalid_chunk_fails_its_request_at_once(wire: Wire) -> None:
     head = post("/api/show", b"", CHUNKED)
     code, headers, body = await raw_answer(wire, head, f"{MARK}\r\n".encode())
     assert (code, body) == (400, b'{"error":"unexpected EOF"}')
@@ -127,7 +123,7 @@ async def test_a_body_whose_rest_is_no_http_ends_its_request_at_once(wire: Wire)
     assert MARK not in wire.log.read_text(encoding="utf-8")
 
 
-async def test_a_blob_whose_rest_is_no_http_is_not_kept(wire: Wire) -> None:
+async def test_a_blob_with_an_invalid_chunk_is_not_stored(wire: Wire) -> None:
     path = f"/api/blobs/sha256:{'0' * 64}"
     head = post(path, b"2\r\nab\r\n", CHUNKED)
     code, _, body = await raw_answer(wire, head, f"{MARK}\r\n".encode())

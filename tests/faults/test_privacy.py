@@ -1,4 +1,4 @@
-"""What users write, and their keys, are found nowhere afterwards; and nobody is told of them."""
+"""Prompts, answers and keys: in no file, no log and no connection afterwards."""
 
 from __future__ import annotations
 
@@ -138,12 +138,14 @@ def found(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     "engine, level",
     [
-        pytest.param(FAKE_ENGINE, "DEBUG", id="fake"),
-        pytest.param(FAKE_ENGINE, "INFO", id="fake, info", marks=pytest.mark.system),
-        pytest.param((), "DEBUG", id="real", marks=[pytest.mark.native, pytest.mark.system]),
+        pytest.param(FAKE_ENGINE, "DEBUG", id="fake engine"),
+        pytest.param(
+            FAKE_ENGINE, "INFO", id="fake engine at log level INFO", marks=pytest.mark.system
+        ),
+        pytest.param((), "DEBUG", id="real engine", marks=[pytest.mark.native, pytest.mark.system]),
     ],
 )
-async def test_no_word_and_no_key_is_written_down_or_sent(
+async def test_neither_prompts_nor_answers_nor_keys_are_written_to_disk_or_sent(
     tmp_path: Path, engine: tuple[str, ...], level: str
 ) -> None:
     OllamaStore(tmp_path / "models").add("m", weights=write_llama(tmp_path / "m.gguf"))

@@ -1,4 +1,4 @@
-"""SIGHUP: what it changes at once, what waits for the next start, and what it never touches."""
+"""SIGHUP: what changes at once, what waits for a restart, and what never changes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def status(daemon: Daemon, **headers: str) -> int:
         return int(response.status)
 
 
-async def test_settings_change_and_no_connection_notices(tmp_path: Path) -> None:
+async def test_settings_change_without_closing_a_connection(tmp_path: Path) -> None:
     async with (
         service(tmp_path, "OLLAMA_KEEP_ALIVE=1h") as it,
         it.daemon.generate("hang") as response,
@@ -95,7 +95,7 @@ async def test_settings_change_and_no_connection_notices(tmp_path: Path) -> None
             assert (await shown.json())["specd"]["reason"] == "disabled_by_user"
 
 
-async def test_a_key_is_not_lost_with_its_line(tmp_path: Path) -> None:
+async def test_deleting_the_line_of_the_keys_does_not_remove_the_keys(tmp_path: Path) -> None:
     async with service(
         tmp_path, "SPECD_API_KEYS=a-key-that-nobody-guesses", OLLAMA_HOST="0.0.0.0:0"
     ) as it:
@@ -115,7 +115,7 @@ async def test_a_key_is_not_lost_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_a_variable_that_was_set_elsewhere_stays(tmp_path: Path) -> None:
+async def test_a_variable_set_outside_the_file_does_not_change(tmp_path: Path) -> None:
     async with service(tmp_path, OLLAMA_ORIGINS="https://a.example") as it:
         said = await it.reload("OLLAMA_ORIGINS=https://b.example")
         assert "OLLAMA_ORIGINS was not set by" in said
@@ -124,7 +124,7 @@ async def test_a_variable_that_was_set_elsewhere_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_what_needs_a_start_is_named_as_long_as_it_is_asked_for(tmp_path: Path) -> None:
+async def test_a_setting_that_needs_a_restart_is_logged_at_every_reload(tmp_path: Path) -> None:
     async with service(tmp_path) as it:
         for _ in range(2):
             said = await it.reload("OLLAMA_NUM_PARALLEL=4", "OLLAMA_DEBUG=0")
@@ -138,8 +138,9 @@ async def test_what_needs_a_start_is_named_as_long_as_it_is_asked_for(tmp_path: 
         (["SPECD_SHUTDOWN_GRACE=soon"], "SPECD_SHUTDOWN_GRACE='soon' must be a duration"),
         (["SPECD_API_KEYS=short"], "SPECD_API_KEYS must be keys separated by commas"),
     ],
+    ids=["a duration", "a key"],
 )
-async def test_a_bad_value_refuses_all_of_it(
+async def test_an_invalid_value_refuses_the_whole_reload(
     tmp_path: Path, lines: list[str], sentence: str
 ) -> None:
     async with service(tmp_path) as it:
@@ -152,7 +153,9 @@ async def test_a_bad_value_refuses_all_of_it(
 
 
 @pytest.mark.system
-async def test_bad_pairs_refuse_it_too_and_good_ones_are_taken(tmp_path: Path) -> None:
+async def test_an_invalid_pairs_file_refuses_the_reload_and_a_valid_one_is_applied(
+    tmp_path: Path,
+) -> None:
     pairs = tmp_path / "pairs.toml"
     pairs.write_text("")
     async with service(tmp_path, SPECD_PAIRS=str(pairs)) as it:
@@ -168,7 +171,7 @@ async def test_bad_pairs_refuse_it_too_and_good_ones_are_taken(tmp_path: Path) -
 
 
 @pytest.mark.system
-async def test_a_queue_is_made_longer_and_shorter_while_requests_wait(tmp_path: Path) -> None:
+async def test_the_queue_limit_changes_while_requests_wait(tmp_path: Path) -> None:
     busy = {"error": "server busy, please try again.  maximum pending requests exceeded"}
     async with (
         service(tmp_path, "OLLAMA_MAX_QUEUE=2", OLLAMA_MAX_LOADED_MODELS="1") as it,
@@ -198,7 +201,7 @@ async def test_a_queue_is_made_longer_and_shorter_while_requests_wait(tmp_path: 
 
 
 @pytest.mark.system
-async def test_a_storm_of_signals_is_one_reload_after_the_other(tmp_path: Path) -> None:
+async def test_many_signals_cause_one_reload_at_a_time(tmp_path: Path) -> None:
     async with service(tmp_path) as it:
         for n in range(50):
             it.file.write_text(f"OLLAMA_MAX_QUEUE={n}\n", encoding="utf-8")
@@ -210,8 +213,8 @@ async def test_a_storm_of_signals_is_one_reload_after_the_other(tmp_path: Path) 
         assert await it.daemon.process.wait() == 0
 
 
-@pytest.mark.parametrize("heard", [signal.SIGHUP, signal.SIGINT])
-async def test_what_the_whole_service_is_sent_ends_no_engine(
+@pytest.mark.parametrize("heard", [signal.SIGHUP, signal.SIGINT], ids=["SIGHUP", "SIGINT"])
+async def test_a_signal_to_all_processes_ends_no_engine(
     tmp_path: Path, heard: signal.Signals
 ) -> None:
     """As by `systemctl kill -s HUP`, or by Ctrl-C in a terminal."""
@@ -228,7 +231,7 @@ async def test_what_the_whole_service_is_sent_ends_no_engine(
 
 
 @pytest.mark.system
-async def test_a_daemon_whose_terminal_is_closed_ends(tmp_path: Path) -> None:
+async def test_a_daemon_exits_when_its_terminal_closes(tmp_path: Path) -> None:
     OllamaStore(tmp_path / "models").add(
         "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
     )
@@ -269,7 +272,9 @@ class Asked:
         return getattr(self._settings, name)
 
 
-def test_what_is_declared_live_is_what_is_applied(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_settings_declared_live_are_those_that_a_reload_applies(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.NOTSET, "specd")  # which is given back at the end
 
     def taken(**_: object) -> None:

@@ -1,4 +1,4 @@
-"""A second daemon: on the same port it is told who has it, on another one both lose nothing."""
+"""A second daemon: on the same port it names the owner and exits; on another port both work."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def with_models(tmp_path: Path, *names: str) -> Path:
     return tmp_path
 
 
-async def test_who_comes_second_is_told_who_has_the_port(tmp_path: Path) -> None:
+async def test_a_second_daemon_names_the_process_that_has_the_port(tmp_path: Path) -> None:
     with_models(tmp_path, "m")
     async with running(tmp_path, engine=FAKE_ENGINE) as daemon:
         async with daemon.generate("hang") as response:
@@ -72,8 +72,8 @@ async def test_who_comes_second_is_told_who_has_the_port(tmp_path: Path) -> None
 
 
 @pytest.mark.system
-async def test_ollama_is_called_by_its_name(tmp_path: Path) -> None:
-    """A server that looks like Ollama to whoever asks the system."""
+async def test_an_error_about_a_used_port_names_ollama(tmp_path: Path) -> None:
+    """A stub with Ollama's process name has the port."""
     holder = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -93,7 +93,7 @@ async def test_ollama_is_called_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.system
-async def test_the_port_is_free_at_once_for_the_next(tmp_path: Path) -> None:
+async def test_the_port_can_be_used_again_at_once(tmp_path: Path) -> None:
     with_models(tmp_path, "m")
     host = "127.0.0.1:0"
     for _ in range(3):
@@ -113,7 +113,7 @@ def learned(tmp_path: Path) -> dict[str, core.BandHistory]:
 
 
 @pytest.mark.system
-async def test_two_daemons_share_a_store_and_a_state(tmp_path: Path) -> None:
+async def test_two_daemons_share_a_store_and_a_state_folder(tmp_path: Path) -> None:
     with_models(tmp_path, "m", "n")
 
     async def use(daemon: Daemon, model: str) -> None:

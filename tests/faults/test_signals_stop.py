@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, whatever is under way: every request has one end, and nothing is left."""
+"""SIGTERM and SIGINT at every moment: each request ends exactly once, and nothing is left."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from tests.daemon_process import FAKE_ENGINE, Daemon, ended, running
-from tests.faults.test_crowds import until
 from tests.faults.test_crowds_queue import until_waiting
 from tests.gguf_files import OllamaStore, write_llama
 from tests.registry.fake_registry import FakeRegistry, stall
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.system
 
@@ -60,7 +60,7 @@ class Watched:
     async def until_there(self, moment: str) -> None:
         """Till the engine has come to the fault."""
         path = self.faults / self.store.weights_path("m").name
-        await until(lambda: moment not in path.read_text(encoding="ascii"))
+        await wait_until(lambda: moment not in path.read_text(encoding="ascii"))
 
     async def ends(self) -> list[dict[str, Any]]:
         """The last line of each; all others are neither errors nor the end."""
@@ -157,7 +157,7 @@ async def creating(it: Watched, stream: bool) -> None:
     def is_quantizing() -> bool:
         return any(child.name() == "sleep" for child in it.daemon.children())
 
-    await until(is_quantizing)
+    await wait_until(is_quantizing)
 
 
 SITUATIONS: list[Situation] = [loading, reading, speaking, waiting, pulling, creating]
@@ -165,7 +165,7 @@ SITUATIONS: list[Situation] = [loading, reading, speaking, waiting, pulling, cre
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("situation", [*SITUATIONS, sending_a_blob])
-async def test_every_request_has_its_end(
+async def test_without_a_grace_period_every_request_ends_with_an_error(
     tmp_path: Path, situation: Situation, stream: bool
 ) -> None:
     settings = {"OLLAMA_MAX_LOADED_MODELS": "1", "OLLAMA_MAX_QUEUE": "4"}
@@ -180,9 +180,7 @@ async def test_every_request_has_its_end(
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-async def test_a_second_signal_ends_what_the_first_one_waits_for(
-    tmp_path: Path, situation: Situation
-) -> None:
+async def test_a_second_signal_ends_the_grace_period(tmp_path: Path, situation: Situation) -> None:
     settings = {"OLLAMA_MAX_LOADED_MODELS": "1", "OLLAMA_MAX_QUEUE": "4"}
     async with watched(tmp_path, SPECD_SHUTDOWN_GRACE="1h", **settings) as it:
         await situation(it, True)
@@ -196,7 +194,7 @@ async def test_a_second_signal_ends_what_the_first_one_waits_for(
         assert await ended(children)
 
 
-async def test_a_third_signal_ends_it_on_the_spot(tmp_path: Path) -> None:
+async def test_a_third_signal_kills_the_daemon_at_once(tmp_path: Path) -> None:
     async with watched(tmp_path, SPECD_SHUTDOWN_GRACE="1h") as it:
         # An engine that does not hear is what a second signal may wait for.
         it.will("decode stop")
@@ -208,7 +206,7 @@ async def test_a_third_signal_ends_it_on_the_spot(tmp_path: Path) -> None:
         it.daemon.process.send_signal(signal.SIGTERM)
         process = psutil.Process(it.daemon.process.pid)
         # Given back to the kernel: the second has been heard.
-        await until(lambda: not _catches(process, signal.SIGTERM))
+        await wait_until(lambda: not _catches(process, signal.SIGTERM))
         it.daemon.process.send_signal(signal.SIGTERM)
         assert await it.daemon.process.wait() == -signal.SIGTERM
         assert await ended(children)
@@ -224,7 +222,7 @@ def _catches(process: psutil.Process, number: int) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-async def test_an_answer_that_ends_within_the_grace_is_whole(tmp_path: Path) -> None:
+async def test_an_answer_that_ends_within_the_grace_period_is_complete(tmp_path: Path) -> None:
     settings = {"SPECD_SHUTDOWN_GRACE": "1h", "SPECD_ENGINE_TIMEOUT": "2s"}
     async with watched(tmp_path, **settings) as it:
         it.generate("slow", stream=False)
@@ -242,8 +240,8 @@ async def _loaded(daemon: Daemon) -> list[Any]:
         return models
 
 
-async def test_a_signal_before_it_is_ready_ends_it_well(tmp_path: Path) -> None:
-    """While llama.cpp is asked for its devices, which may take as long as it likes."""
+async def test_a_signal_during_the_start_ends_the_daemon_cleanly(tmp_path: Path) -> None:
+    """While llama.cpp lists its devices, which can take long."""
     store = OllamaStore(tmp_path / "models")
     store.add("m", weights=write_llama(tmp_path / "m.gguf", chat_template=None))
     starting = running(tmp_path, engine=FAKE_ENGINE, log=None, FAKE_DEVICES="hang")
@@ -253,7 +251,7 @@ async def test_a_signal_before_it_is_ready_ends_it_well(tmp_path: Path) -> None:
     def asked() -> list[psutil.Process]:
         return [child for child in me.children(recursive=True) if "devices" in child.cmdline()]
 
-    await until(lambda: bool(asked()))
+    await wait_until(lambda: bool(asked()))
     [child] = asked()
     daemon = child.parent()
     assert daemon is not None

@@ -1,4 +1,4 @@
-"""A daemon that stands still for longer than its engines may: nobody is blamed for that."""
+"""A daemon that is suspended for longer than the engine timeout."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LIMIT_S = 2.0
 
 @pytest.mark.native
 @pytest.mark.system
-@pytest.mark.parametrize("with_engine", [False, True])
-async def test_an_answer_goes_on_after_the_daemon_was_stopped(
+@pytest.mark.parametrize("with_engine", [False, True], ids=["daemon alone", "daemon and engine"])
+async def test_a_suspended_daemon_does_not_kill_its_engines(
     tmp_path: Path, with_engine: bool
 ) -> None:
-    """As by a suspended machine, or `docker pause`; the daemon wakes first."""
+    """As by a suspended machine, or `docker pause`; the daemon resumes first."""
     OllamaStore(tmp_path / "models").add("m", weights=write_llama(tmp_path / "m.gguf"))
     async with (
         running(tmp_path, SPECD_ENGINE_TIMEOUT=f"{LIMIT_S}s") as daemon,

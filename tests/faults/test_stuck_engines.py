@@ -1,4 +1,4 @@
-"""What a driver that hangs, or a disk, does to an engine and to the daemon's start."""
+"""A driver or a disk that hangs: what happens to an engine, and to the daemon's start."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ sys.stdin.read()
 
 
 @pytest.mark.system
-async def test_an_engine_that_sigkill_does_not_end_is_given_up_and_known() -> None:
-    """A tracer that does not look keeps it from ending, as a driver would that hangs."""
+async def test_an_engine_that_sigkill_does_not_end_is_abandoned_and_reported() -> None:
+    """A tracer holds the process, as a hanging driver would."""
     async with running(grace_s=0.1) as process:
         await process.ready()
         tracer = await asyncio.create_subprocess_exec(
@@ -44,13 +44,13 @@ async def test_an_engine_that_sigkill_does_not_end_is_given_up_and_known() -> No
         assert process.is_stuck
         tracer.stdin.close()
         await tracer.wait()
-        assert process._child is not None
-        await process._child.wait_for_exit()
+        assert process._child is not None  # noqa: SLF001 - nothing else waits for the kernel
+        await process._child.wait_for_exit()  # noqa: SLF001 - nothing else waits for the kernel
         assert not process.is_stuck
 
 
 @pytest.mark.system
-async def test_a_start_that_waits_for_a_driver_says_so_and_goes_on(tmp_path: Path) -> None:
+async def test_a_start_that_waits_for_a_driver_logs_it_and_continues(tmp_path: Path) -> None:
     variables = {
         "PYTHONPATH": str(ROOT),
         "NOTIFY_SOCKET": str(tmp_path / "notify"),

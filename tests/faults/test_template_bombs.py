@@ -1,4 +1,4 @@
-"""Chat templates that want all of the time or the memory: each costs one prompt."""
+"""Chat templates that use unlimited time or memory: only their own prompt fails."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import pytest
 
 from specd.core import Message
 from specd.errors import SpecdError
-from specd.prompt.render_process import MAX_PROMPT_BYTES, Job
-from specd.prompt.renderer import Renderer
+from specd.prompt.renderer import MAX_PROMPT_BYTES, Job, Renderer
 
 pytestmark = pytest.mark.system
 MESSAGES = tuple(Message(role=role, content="Hi") for role in ("system", "user"))
@@ -65,7 +64,7 @@ def asked(renderer: Renderer, template: str) -> str:
 
 
 @pytest.mark.parametrize("template", BOMBS, ids=range(len(BOMBS)))
-def test_a_bomb_costs_one_prompt(renderer: Renderer, template: str) -> None:
+def test_a_template_bomb_fails_only_its_own_prompt(renderer: Renderer, template: str) -> None:
     answer = asked(renderer, template)
     assert len(answer) <= MAX_PROMPT_BYTES
     assert asked(renderer, "{{ messages|length }}") == "2"

@@ -11,13 +11,13 @@ from typing import Final
 from specd import core
 from specd.create import CreateRequest, Creator
 from specd.install import HostSystem, layout
-from specd.install.steps import PutFile, PutLink
+from specd.install.steps import Undo, link_file, put_file
 from specd.pairs import user_file
 from specd.pairs.history import History, HistoryKey
 from specd.pairs.vocabularies import Vocabularies
 from specd.placement import MemoryCorrections
 from specd.registry import Registry
-from specd.registry.signing_key import load_signing_key
+from specd.registry.authentication import load_signing_key
 from specd.store import AsyncWriter, StoreWriter
 from specd.store.name import parse
 from tests.store.manifests import digest, manifest
@@ -134,11 +134,11 @@ class OwnMachine(HostSystem):
 
 
 def settings_file(folder: Path) -> None:
-    PutFile(layout.ENV_FILE, SETTINGS, 0o640, layout.USER).do(OwnMachine(folder))
+    put_file(layout.ENV_FILE, SETTINGS, 0o640, layout.USER).do(OwnMachine(folder), Undo())
 
 
 def command(folder: Path) -> None:
-    PutLink(layout.COMMAND, "new").do(OwnMachine(folder))
+    link_file(layout.COMMAND, "new").do(OwnMachine(folder), Undo())
 
 
 WRITERS: Final[dict[str, Callable[[Path], None]]] = {

@@ -1,4 +1,4 @@
-"""What it costs to cut a chat to its context: turns rendered and characters tokenized."""
+"""The cost of truncating a chat to its context: rendered turns and tokenized characters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from specd import core, errors
 from specd.generation import Generation
 from specd.prompt import render_in_process
-from specd.prompt.render_process import Job
+from specd.prompt.renderer import Job
 from specd.settings import Settings
-from tests.test_generation import ALTERNATING, MODEL, FakeEngine, FakeServices
+from tests.test_generation import ALTERNATING, MODEL, ChatServices, WordEngine
 
 SPACED = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}assistant"
 
 
-class CountingEngine(FakeEngine):
+class CountingEngine(WordEngine):
     """n_characters: of all texts that it tokenized."""
 
     def __init__(self, *events: core.Event) -> None:
@@ -30,7 +30,7 @@ class CountingEngine(FakeEngine):
         return await super().tokenize(*pieces, add_bos=add_bos)
 
 
-class CountingHouse(FakeServices):
+class CountingServices(ChatServices):
     """n_rendered: turns in all prompts together.  n_prompts: renderings."""
 
     def __init__(self, template: str, *, n_ctx: int) -> None:
@@ -97,9 +97,9 @@ def honest(n: int) -> tuple[core.Message, ...]:
     return (core.Message(role="system", content="be brief"), *turns(*contents))
 
 
-async def test_a_chat_of_30000_turns_is_rendered_once_and_its_end_a_few_times() -> None:
+async def test_a_chat_of_30000_turns_is_rendered_once_and_only_its_end_again() -> None:
     n, n_ctx = 30_000, 4096
-    services = CountingHouse(SPACED, n_ctx=n_ctx)
+    services = CountingServices(SPACED, n_ctx=n_ctx)
     asked = await services.asked(core.ChatPrompt(messages=turns(*("a" * n))))
     (prompt,) = asked.prompt
     assert isinstance(prompt, str)
@@ -113,11 +113,11 @@ async def test_a_chat_of_30000_turns_is_rendered_once_and_its_end_a_few_times() 
     [(SPACED, 20_000), (SPACED, 80_000), (ALTERNATING, 70_000)],
     ids=["short", "long", "a user first"],
 )
-async def test_an_honest_chat_of_500_is_cut_as_if_every_cut_had_been_tried(
+async def test_a_chat_of_500_turns_is_truncated_as_by_a_linear_search(
     template: str, n_ctx: int
 ) -> None:
     messages = honest(500)
-    services = CountingHouse(template, n_ctx=n_ctx)
+    services = CountingServices(template, n_ctx=n_ctx)
     asked = await services.asked(core.ChatPrompt(messages=messages))
     assert asked.prompt == (services.cut_as_ollama_does(messages),)
     assert services.n_rendered < 5 * len(messages)
@@ -126,7 +126,7 @@ async def test_an_honest_chat_of_500_is_cut_as_if_every_cut_had_been_tried(
 
 
 async def test_a_chat_of_one_more_turn_than_fits_is_rendered_twice() -> None:
-    services = CountingHouse(SPACED, n_ctx=999)
+    services = CountingServices(SPACED, n_ctx=999)
     await services.asked(core.ChatPrompt(messages=turns(*["word"] * 500)))
     assert services.n_prompts <= 3
     assert services.counting.n_tokenized <= 2

@@ -10,23 +10,23 @@ import pytest
 
 from specd import core, errors
 from specd.scheduler import Lease
-from tests.test_generation import MODEL, FakeServices, chat
+from tests.test_generation import MODEL, ChatServices, chat
 
 GONE = errors.LoadFailed("cannot load /m/tiny.gguf: failed to open GGUF file")
-Act = Callable[[FakeServices], Awaitable[object]]
+Act = Callable[[ChatServices], Awaitable[object]]
 ACTS: dict[str, Act] = {
     "generate": lambda services: services.ask(chat("x")),
-    "load": lambda services: services.generation.load("tiny"),
+    "load": lambda services: services.generation.load(core.LoadRequest(model=MODEL)),
     "count": lambda services: services.generation.count_tokens(
-        core.GenerateRequest(model="tiny", prompt=chat("x"))
+        core.GenerateRequest(model=MODEL, prompt=chat("x"))
     ),
     "render": lambda services: services.generation.render(
-        core.GenerateRequest(model="tiny", prompt=core.TextPrompt(text="x", context=(1, 2)))
+        core.GenerateRequest(model=MODEL, prompt=core.TextPrompt(text="x", context=(1, 2)))
     ),
 }
 
 
-class ChangingHouse(FakeServices):
+class ChangingServices(ChatServices):
     """Its loads fail; at each failure the store becomes the next of `models`, None for none."""
 
     def __init__(self, *models: core.ModelRef | None, error: errors.SpecdError = GONE) -> None:
@@ -42,13 +42,10 @@ class ChangingHouse(FakeServices):
             raise errors.ModelNotFound(name)
         return self.there
 
-    def version(self, name: str) -> object:
-        return self.there
-
     @asynccontextmanager
     async def lease(
         self,
-        spec: core.EngineSpec,
+        spec: core.LoadSpec,
         model: core.ModelRef,
         pair: core.Pair,
         keep_alive_s: float | None = None,
@@ -61,40 +58,40 @@ class ChangingHouse(FakeServices):
             yield lease
 
 
-NEW = replace(MODEL, digest="1" * 64)
+NEW = replace(MODEL, version="new")
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=list(ACTS))
 async def test_a_model_that_is_deleted_before_it_is_loaded_is_not_found(act: Act) -> None:
-    with pytest.raises(errors.ModelNotFound, match="model 'tiny' not found"):
-        await act(ChangingHouse(None))
+    with pytest.raises(errors.ModelNotFound, match="model 'tiny:latest' not found"):
+        await act(ChangingServices(None))
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=list(ACTS))
 async def test_a_model_that_is_replaced_before_it_is_loaded_answers_as_the_new_one(
     act: Act,
 ) -> None:
-    services = ChangingHouse(NEW, MODEL, NEW)
+    services = ChangingServices(NEW, MODEL, NEW)
     await act(services)
-    assert services.looked_up == [MODEL, NEW, MODEL, NEW]
+    assert services.looked_up == [NEW, MODEL, NEW]
 
 
 async def test_a_model_that_cannot_be_loaded_and_has_not_changed_is_loaded_once() -> None:
-    services = ChangingHouse(MODEL)
+    services = ChangingServices(MODEL)
     with pytest.raises(errors.LoadFailed, match="cannot load"):
         await services.ask(chat("x"))
     assert services.looked_up == [MODEL]
 
 
-async def test_a_model_that_changes_for_ever_ends_in_its_error() -> None:
-    services = ChangingHouse(*[NEW, MODEL] * 50)
+async def test_a_model_that_keeps_changing_ends_in_its_load_error() -> None:
+    services = ChangingServices(*[NEW, MODEL] * 50)
     with pytest.raises(errors.LoadFailed):
         await services.ask(chat("x"))
     assert len(services.looked_up) == 9
 
 
-async def test_another_error_is_the_answer_whatever_has_changed() -> None:
-    services = ChangingHouse(NEW, error=errors.QueueFull())
+async def test_any_other_error_is_raised_even_if_the_model_has_changed() -> None:
+    services = ChangingServices(NEW, error=errors.QueueFull())
     with pytest.raises(errors.QueueFull):
         await services.ask(chat("x"))
-    assert services.looked_up == [MODEL]
+    assert services.looked_up == []

@@ -1,4 +1,4 @@
-"""The search for the cut of a chat, against trying every cut."""
+"""The search for the truncation point of a chat, compared with a linear search."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ turns = st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 10_000)), min_size=
 @example([(1e6, 1)] * 300, 150)
 @example([(0.1, 100)] * 300, 150)
 @example([(0.0, 1)] * 300, 150)
-def test_the_cut_is_that_of_a_walk_over_all_whatever_the_sizes_say(
+def test_the_search_finds_the_same_cut_as_a_linear_search(
     turns: list[tuple[float, int]], n_ctx: int
 ) -> None:
     sizes, tokens = [size for size, _ in turns], [n for _, n in turns]
@@ -66,7 +66,7 @@ def test_the_cut_is_that_of_a_walk_over_all_whatever_the_sizes_say(
     st.lists(st.tuples(st.integers(1, 50), st.booleans()), min_size=1, max_size=60),
     st.integers(1, 1000),
 )
-def test_a_prompt_stands_for_the_cuts_that_the_template_refuses(
+def test_a_refused_cut_counts_as_the_next_accepted_one(
     turns: list[tuple[int, bool]], n_ctx: int
 ) -> None:
     tokens = [n for n, _ in turns]
@@ -78,7 +78,7 @@ def test_a_prompt_stands_for_the_cuts_that_the_template_refuses(
     assert found == least
 
 
-def test_no_prompt_is_tried_that_is_much_too_long() -> None:
+def test_no_prompt_much_longer_than_the_context_is_tried() -> None:
     n_ctx, each = 4096, 7
     found, guesses = searched([31.0] * 30_000, [each] * 30_000, n_ctx)
     assert found == 30_000 - n_ctx // each

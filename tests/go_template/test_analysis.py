@@ -1,4 +1,4 @@
-"""What a template says of its model."""
+"""Capabilities, thinking tags and tool tag of a template."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALLS = (
         ("{{ .Damaged", set()),
     ],
 )
-def test_variables_are_the_fields_of_its_actions(text: str, names: set[str]) -> None:
+def test_variables_are_the_fields_in_the_actions(text: str, names: set[str]) -> None:
     assert analysis.variables(text) == names
 
 
@@ -60,7 +60,7 @@ def test_variables_are_the_fields_of_its_actions(text: str, names: set[str]) -> 
         ("{{ .Damaged", None),
     ],
 )
-def test_thinking_stands_between_the_texts_around_it(
+def test_thinking_tags_are_the_texts_around_thinking(
     text: str, tags: tuple[str, str] | None
 ) -> None:
     assert analysis.thinking_tags(text) == tags
@@ -82,7 +82,7 @@ def test_thinking_stands_between_the_texts_around_it(
         ("{{ .Damaged", "{"),
     ],
 )
-def test_a_call_begins_with_the_first_text_of_its_branch(text: str, tag: str) -> None:
+def test_the_tool_tag_is_the_first_text_of_the_branch(text: str, tag: str) -> None:
     assert analysis.tool_tag(text) == tag
 
 
@@ -96,11 +96,11 @@ def test_a_call_begins_with_the_first_text_of_its_branch(text: str, tag: str) ->
         ("{{ .Prompt }}", ()),
     ],
 )
-def test_capabilities_are_what_the_template_serves(text: str, found: tuple[str, ...]) -> None:
+def test_capabilities_of_a_template(text: str, found: tuple[str, ...]) -> None:
     assert analysis.capabilities(text) == found
 
 
-def test_a_round_trip_shows_tools_calls_and_results() -> None:
+def test_a_tool_round_trip_needs_tools_calls_and_results() -> None:
     assert analysis.has_tool_round_trip(CALLS)
     assert not analysis.has_tool_round_trip(CALLS.replace('eq .Role "tool"', "true"))
     assert not analysis.has_tool_round_trip(CALLS.replace(".ToolCalls", ".X"))

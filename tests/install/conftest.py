@@ -1,4 +1,4 @@
-"""A machine, with and without Ollama, and a daemon that always answers."""
+"""Fixtures: a machine with and without Ollama, and a daemon that always answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A machine below a folder: files are real, systemd is a few dictionaries."""
+"""A machine below a folder: real files, and a systemd made of dictionaries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from specd.install import (
-    PythonChoice,
-    Sources,
     StepPlan,
+    VenvContents,
     apply_plan,
     gather_facts,
     layout,
@@ -20,7 +19,7 @@ from specd.install import (
 )
 from specd.install.host_system import CommandFailed, HostSystem
 from specd.install.interpreter import Interpreter
-from specd.install.venv_sources import SourceFile
+from specd.install.venv_sources import Sources
 
 PYTHON = Interpreter("/usr/bin/python3.11", "/usr", "/usr/lib/python3.11", "cpython-311", "3.11")
 
@@ -91,9 +90,9 @@ class FakeHostSystem(HostSystem):
         if not self.answers:
             raise CommandFailed("Failed to connect to bus: No such file or directory")
         unit = command[2]
-        is_there = self.at(f"{layout.UNITS}/{unit}").exists()
+        exists = self.at(f"{layout.UNITS}/{unit}").exists()
         said = {
-            "LoadState": "loaded" if is_there else "not-found",
+            "LoadState": "loaded" if exists else "not-found",
             "ActiveState": "active" if unit in self.active else "inactive",
             "UnitFileState": "enabled" if unit in self.enabled else "disabled",
             **self.properties.get(unit, {}),
@@ -124,13 +123,13 @@ def _fact(path: Path) -> tuple[str, str]:
     return mode, hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def write_small_sources(folder: Path, text: str = "one") -> tuple[PythonChoice, Sources]:
-    """Something to copy in place of specd and its packages."""
+def write_small_sources(folder: Path, text: str = "one") -> VenvContents:
+    """Return a Python and one module to copy instead of specd and its packages."""
     folder.mkdir(parents=True, exist_ok=True)
     module = folder / "module.py"
     module.write_text(f"{text!r}\n")
-    sources = Sources((SourceFile(module, Path("specd/module.py")),), ("specd", "x"), (), 100)
-    return PythonChoice(PYTHON), sources
+    sources = Sources({Path("specd/module.py"): module}, ("specd", "x"), (), 100)
+    return PYTHON, sources
 
 
 def install(machine: FakeHostSystem, sources: Path, text: str = "one") -> StepPlan:

@@ -1,4 +1,4 @@
-"""The three commands as they are typed, on a machine below a folder."""
+"""`specd install`, `uninstall` and `migrate` as commands, on a machine below a folder."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.usefixtures("answering")
 def here(
     with_ollama: FakeHostSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> FakeHostSystem:
-    """The commands find this machine, a Python and something to copy."""
-    choice, sources = write_small_sources(tmp_path / "sources")
+    """Return the machine that the commands use, with a Python and small sources."""
+    interpreter, sources = write_small_sources(tmp_path / "sources")
     monkeypatch.setattr(installer, "HostSystem", lambda: with_ollama)
-    monkeypatch.setattr(installer, "current_interpreter", lambda: choice.interpreter)
+    monkeypatch.setattr(installer, "current_interpreter", lambda: interpreter)
     monkeypatch.setattr(installer, "collect_packages", lambda: sources)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return with_ollama
@@ -48,7 +48,7 @@ def test_a_dry_run_does_nothing_and_needs_no_root(
         said(*command, "--yes")
 
 
-def test_a_systemd_that_answers_root_alone_is_said_in_a_dry_run(
+def test_a_dry_run_reports_a_systemd_that_answers_only_root(
     here: FakeHostSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -70,7 +70,7 @@ def test_a_systemd_that_answers_root_alone_is_said_in_a_dry_run(
     assert not_known in said("uninstall", "--dry-run")
 
 
-def test_a_dry_run_says_what_is_then_done(here: FakeHostSystem) -> None:
+def test_a_dry_run_lists_the_steps_that_a_real_run_takes(here: FakeHostSystem) -> None:
     planned = said("migrate", "--dry-run").splitlines()
     done = said("migrate", "--yes").splitlines()
     steps = [line.split(". ", 1)[1] for line in planned if line[:3].strip().isdecimal()]
@@ -78,13 +78,13 @@ def test_a_dry_run_says_what_is_then_done(here: FakeHostSystem) -> None:
     assert [line.split(" ", 1)[1] for line in done if line.split("/")[0].isdecimal()] == steps
 
 
-def test_nobody_to_ask_is_said(here: FakeHostSystem) -> None:
+def test_without_a_terminal_the_confirmation_is_an_error(here: FakeHostSystem) -> None:
     with pytest.raises(InstallError, match="--yes"):
         said("migrate")
     assert here.active == {layout.OLLAMA}
 
 
-def test_there_and_back_and_away(here: FakeHostSystem) -> None:
+def test_migrate_back_and_uninstall_restore_the_machine(here: FakeHostSystem) -> None:
     before = here.snapshot()
     assert "specd migrate --back" in said("migrate", "--yes")
     assert here.active == {layout.SERVICE}
@@ -96,7 +96,7 @@ def test_there_and_back_and_away(here: FakeHostSystem) -> None:
     assert {path: after[path] for path in before} == before
 
 
-def test_no_ollama_service_is_said_and_a_store_can_be_named(
+def test_without_an_ollama_service_a_store_is_required(
     here: FakeHostSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.at(f"{layout.UNITS}/{layout.OLLAMA}").unlink()

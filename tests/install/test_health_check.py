@@ -1,4 +1,4 @@
-"""Whether what was started answers."""
+"""The check that the started daemon answers and lists its models."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 
 from specd.errors import InstallError
 from specd.install import health_check
-from specd.install.health_check import CheckHealth
+from specd.install.health_check import check_health
 from specd.install.host_system import HostSystem
+from specd.install.steps import Undo
 from tests.install.fake_host_system import FakeHostSystem, migration
 
 
@@ -56,43 +57,47 @@ def server() -> Iterator[Server]:
     served.http.server_close()
 
 
-def test_an_answer_is_enough_where_the_store_is_empty(server: Server) -> None:
-    CheckHealth(server.url).do(HostSystem())
+def test_with_an_empty_store_an_answer_is_enough(server: Server) -> None:
+    check_health(server.url).do(HostSystem(), Undo())
 
 
-def test_one_model_is_counted_as_one(server: Server) -> None:
+def test_the_count_of_one_model_is_singular(server: Server) -> None:
     server.answers["/api/tags"] = (200, '{"models": []}')
-    step = CheckHealth(server.url, 1)
+    step = check_health(server.url, 1)
     assert "lists models (1 model in the store)" in step.words
     with pytest.raises(InstallError, match="not the 1 model in"):
-        step.do(HostSystem())
+        step.do(HostSystem(), Undo())
 
 
-def test_a_migration_counts_one_model_as_one(with_ollama: FakeHostSystem, tmp_path: Path) -> None:
+def test_a_migration_prints_one_model_in_the_singular(
+    with_ollama: FakeHostSystem, tmp_path: Path
+) -> None:
     assert "; 1 model in /var/lib/ollama" in migration(with_ollama, tmp_path).outcome[0]
 
 
 def test_models_in_the_store_must_be_listed(server: Server) -> None:
     server.answers["/api/tags"] = (200, '{"models": []}')
     with pytest.raises(InstallError, match="none of the 2 models"):
-        CheckHealth(server.url, 2).do(HostSystem())
+        check_health(server.url, 2).do(HostSystem(), Undo())
     server.answers["/api/tags"] = (200, '{"models": [{}]}')
-    CheckHealth(server.url, 2).do(HostSystem())
+    check_health(server.url, 2).do(HostSystem(), Undo())
 
 
-def test_a_key_that_is_asked_for_is_an_answer(server: Server) -> None:
+def test_a_daemon_that_requires_a_key_is_healthy(server: Server) -> None:
     server.answers["/api/version"] = (401, "")
-    CheckHealth(server.url, 2).do(HostSystem())
+    check_health(server.url, 2).do(HostSystem(), Undo())
 
 
 def test_another_server_is_not_specd(server: Server) -> None:
     server.answers["/api/version"] = (404, "")
     with pytest.raises(InstallError, match="answers 404"):
-        CheckHealth(server.url).do(HostSystem())
+        check_health(server.url).do(HostSystem(), Undo())
 
 
-def test_silence_is_said(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_does_not_answer_is_an_error(
+    listener: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(health_check, "_TIMEOUT_S", 0.0)
     monkeypatch.setattr(health_check, "_ONE_TRY_S", 0.05)
     with pytest.raises(InstallError, match="no daemon answers on"):
-        CheckHealth(f"http://127.0.0.1:{listener}").do(HostSystem())
+        check_health(f"http://127.0.0.1:{listener}").do(HostSystem(), Undo())

@@ -1,4 +1,4 @@
-"""The plan of `specd migrate`: what is carried over, what is refused, and the words for it."""
+"""The plan of `specd migrate`: what it copies from Ollama, and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from specd.errors import InstallError
 from specd.install import (
-    UnitFiles,
     apply_plan,
     gather_facts,
     layout,
     plan_migrate,
     read_ollama_service,
+    read_unit_files,
     service_of_store,
 )
 from specd.install.migrate_plan import drop_in_text
@@ -24,7 +24,7 @@ from tests.install.fake_host_system import FakeHostSystem, migration, words, wri
 pytestmark = pytest.mark.usefixtures("answering")
 
 
-def test_ollamas_settings_user_and_store_are_carried_over(
+def test_a_migration_copies_ollamas_settings_user_and_store(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     plan = migration(with_ollama, tmp_path / "sources")
@@ -53,7 +53,7 @@ def test_a_dry_run_without_systemd_reads_the_units_files(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     asked = read_ollama_service(with_ollama)
-    assert read_ollama_service(with_ollama, units=UnitFiles(with_ollama)) == asked
+    assert read_ollama_service(with_ollama, settings=read_unit_files(with_ollama)) == asked
     with_ollama.at("/run/systemd/system").rmdir()
     facts = gather_facts(with_ollama, dry_run=True)
     said = words(plan_migrate(facts, asked, write_small_sources(tmp_path / "sources")))
@@ -61,14 +61,14 @@ def test_a_dry_run_without_systemd_reads_the_units_files(
     assert "the states of the units are unknown" in said
 
 
-def test_a_user_of_a_units_own_is_refused_by_its_files_too(with_ollama: FakeHostSystem) -> None:
+def test_a_dynamic_user_in_unit_files_is_refused(with_ollama: FakeHostSystem) -> None:
     path = f"{layout.UNITS}/{layout.OLLAMA}.d/zz.conf"
     with_ollama.put(path, "[Service]\nDynamicUser=on\n")
     with pytest.raises(InstallError, match="has DynamicUser=yes"):
-        read_ollama_service(with_ollama, units=UnitFiles(with_ollama))
+        read_ollama_service(with_ollama, settings=read_unit_files(with_ollama))
 
 
-def test_a_store_in_a_home_is_all_that_is_shown_of_it(with_ollama: FakeHostSystem) -> None:
+def test_the_service_sees_only_the_store_of_a_home(with_ollama: FakeHostSystem) -> None:
     home = with_ollama.at("/home/Me/models")
     home.mkdir(parents=True)
     found = read_ollama_service(with_ollama, Path("/home/Me/models"))
@@ -78,7 +78,7 @@ def test_a_store_in_a_home_is_all_that_is_shown_of_it(with_ollama: FakeHostSyste
     assert 'ReadWritePaths="/var/lib/ollama/.ollama"' in text  # the keys are where they were
 
 
-def test_a_drop_in_is_written_as_systemd_reads_it() -> None:
+def test_a_drop_in_escapes_values_as_systemd_requires() -> None:
     store = Path("/home/Me/a:b's 5%")
     found = OllamaService("a%me", "b%me", store, folders=(store, Path("/mnt/a:b 5%")))
     text = drop_in_text(found).splitlines()
@@ -98,7 +98,7 @@ def test_links_in_the_store_are_followed(with_ollama: FakeHostSystem) -> None:
     assert 'Environment="OLLAMA_MODELS=/var/lib/ollama/.ollama/models"' in text
 
 
-def test_a_folder_of_the_stores_owner_adds_no_line_to_a_unit(
+def test_a_folder_name_cannot_add_a_line_to_a_unit(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     evil = with_ollama.at("/home/Me") / "x\nExecStartPre=+evil.sh\nq\x1b[2J"
@@ -115,7 +115,7 @@ def test_a_folder_of_the_stores_owner_adds_no_line_to_a_unit(
         service_of_store(with_ollama, Path("/evil\n"))
 
 
-def test_a_setting_with_a_control_character_is_named(
+def test_a_setting_with_a_control_character_is_refused_by_name(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     with_ollama.put("/etc/default/ollama", "OLLAMA_KEEP_ALIVE='7m\nUser=root'\n")
@@ -123,7 +123,7 @@ def test_a_setting_with_a_control_character_is_named(
         migration(with_ollama, tmp_path / "sources")
 
 
-def test_a_store_that_is_named_is_stronger_than_ollamas_own_files(
+def test_a_store_on_the_command_line_overrides_ollamas_files(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     named = Path("/mnt/disk/models")
@@ -138,7 +138,7 @@ def test_a_store_that_is_named_is_stronger_than_ollamas_own_files(
     assert found.variables["OLLAMA_MODELS"] == str(named)
 
 
-def test_a_store_of_specd_env_is_in_force_and_said(
+def test_a_store_in_specd_env_has_priority_and_gives_a_remark(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     with_ollama.put(layout.ENV_FILE, "OLLAMA_MODELS=/elsewhere\n")
@@ -147,7 +147,7 @@ def test_a_store_of_specd_env_is_in_force_and_said(
     )
 
 
-def test_what_specd_env_says_is_stronger_and_said(
+def test_settings_in_specd_env_have_priority_and_give_a_remark(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     with_ollama.put(layout.ENV_FILE, "OLLAMA_KEEP_ALIVE=1m\nOLLAMA_HOST=127.0.0.1:4242\n")
@@ -165,7 +165,7 @@ def test_what_specd_env_says_is_stronger_and_said(
         ({"Environment": "OLLAMA_MODELS=/mnt/none"}, "is not there: is its disk mounted"),
     ],
 )
-def test_what_cannot_be_taken_over_is_said(
+def test_a_service_that_cannot_be_replaced_is_an_error(
     with_ollama: FakeHostSystem, properties: dict[str, str], said: str
 ) -> None:
     with_ollama.properties[layout.OLLAMA] |= properties
@@ -173,7 +173,7 @@ def test_what_cannot_be_taken_over_is_said(
         read_ollama_service(with_ollama)
 
 
-def test_an_address_that_others_hold_is_said(with_ollama: FakeHostSystem, tmp_path: Path) -> None:
+def test_an_address_held_by_others_is_an_error(with_ollama: FakeHostSystem, tmp_path: Path) -> None:
     found, what = read_ollama_service(with_ollama), write_small_sources(tmp_path)
     with pytest.raises(InstallError, match="taken by nginx"):
         plan_migrate(gather_facts(with_ollama), found, what, holder=PortOwner(7, "nginx", ""))
@@ -187,7 +187,7 @@ def test_an_address_that_others_hold_is_said(with_ollama: FakeHostSystem, tmp_pa
         plan_migrate(gather_facts(with_ollama), found, what)
 
 
-def test_ollama_is_not_started_while_specd_is_in_its_place(
+def test_ollama_cannot_start_while_specd_replaces_it(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     apply_plan(migration(with_ollama, tmp_path / "sources"), with_ollama, print)

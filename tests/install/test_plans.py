@@ -1,4 +1,4 @@
-"""What is planned, what is refused, and the words for it."""
+"""The plans of `specd install` and `uninstall`: their steps, remarks and errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from specd.install import (
     plan_uninstall,
     read_ollama_service,
 )
-from specd.install.health_check import CheckHealth
-from specd.install.steps import PutFile, StartUnit
+from specd.install.health_check import check_health
+from specd.install.steps import put_file, start_unit
 from specd.port_owner import PortOwner
 from tests.install.fake_host_system import (
     FakeHostSystem,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("answering")
 # --------------------------------------------------------------------------- install
 
 
-def test_a_plan_changes_nothing_until_it_is_carried_out(
+def test_a_plan_changes_nothing_until_it_is_applied(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     before = with_ollama.snapshot()
@@ -43,16 +43,16 @@ def test_a_plan_changes_nothing_until_it_is_carried_out(
     assert (with_ollama.snapshot(), with_ollama.done) == (before, [])
 
 
-def test_a_plan_leaves_the_terminal_alone(machine: FakeHostSystem) -> None:
+def test_a_plan_prints_no_control_characters(machine: FakeHostSystem) -> None:
     said: list[str] = []
     text = "a\x1b[2J"
-    plan = StepPlan(text, (PutFile("/etc/x", text.encode(), why=text, shows=True),), (text,))
+    plan = StepPlan(text, (put_file("/etc/x", text.encode(), why=text, shows=True),), (text,))
     apply_plan(plan, machine, said.append)
     assert len(plan.lines()) == 4
     assert not any("\x1b" in line for line in (*plan.lines(), *said))
 
 
-def test_what_is_shipped_is_put_in_place(machine: FakeHostSystem, tmp_path: Path) -> None:
+def test_an_installation_writes_the_shipped_files(machine: FakeHostSystem, tmp_path: Path) -> None:
     install(machine, tmp_path / "sources")
     facts = gather_facts(machine)
     assert all(facts.contents[path] == text for path, text in facts.shipped.files.items())
@@ -63,9 +63,7 @@ def test_what_is_shipped_is_put_in_place(machine: FakeHostSystem, tmp_path: Path
     assert (machine.active, machine.enabled) == ({layout.SERVICE}, {layout.SERVICE})
 
 
-def test_a_second_run_updates_and_keeps_what_people_wrote(
-    machine: FakeHostSystem, tmp_path: Path
-) -> None:
+def test_an_update_keeps_changes_made_by_hand(machine: FakeHostSystem, tmp_path: Path) -> None:
     install(machine, tmp_path / "sources")
     machine.put(layout.ENV_FILE, "OLLAMA_HOST=:1\n")
     machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
@@ -79,7 +77,7 @@ def test_a_second_run_updates_and_keeps_what_people_wrote(
     assert machine.done.count("systemctl restart specd.service") == 2
 
 
-def test_a_unit_that_was_not_changed_is_replaced_without_a_copy(
+def test_an_unchanged_unit_is_replaced_without_a_backup(
     machine: FakeHostSystem, tmp_path: Path
 ) -> None:
     install(machine, tmp_path / "sources")
@@ -99,7 +97,7 @@ def test_no_start_starts_and_enables_nothing(machine: FakeHostSystem, tmp_path: 
     assert (machine.active, machine.enabled) == (set(), set())
 
 
-def test_an_update_under_a_running_service_says_what_until_its_restart(
+def test_an_update_without_a_restart_warns_of_failing_answers(
     machine: FakeHostSystem, tmp_path: Path
 ) -> None:
     install(machine, tmp_path / "sources")
@@ -118,31 +116,31 @@ def test_an_update_under_a_running_service_says_what_until_its_restart(
     assert "answers may fail" not in words(plan)
 
 
-def test_where_the_socket_starts_it_the_service_is_not_enabled(
+def test_a_service_that_its_socket_starts_is_not_enabled(
     machine: FakeHostSystem, tmp_path: Path
 ) -> None:
     install(machine, tmp_path / "sources")
     machine.enabled = {layout.SOCKET}
     plan = plan_install(gather_facts(machine), write_small_sources(tmp_path / "sources"))
-    assert StartUnit(layout.SERVICE, enable=False) in plan.steps
+    assert start_unit(layout.SERVICE, enable=False) in plan.steps
 
 
-def test_somebody_elses_command_stays(machine: FakeHostSystem, tmp_path: Path) -> None:
+def test_a_command_of_another_program_is_not_replaced(
+    machine: FakeHostSystem, tmp_path: Path
+) -> None:
     machine.put(layout.COMMAND, "another specd")
     said = words(install(machine, tmp_path / "sources"))
     assert "belongs to another program and is not changed" in said
     assert machine.at(layout.COMMAND).read_text() == "another specd"
 
 
-def test_no_systemd_is_said(machine: FakeHostSystem) -> None:
+def test_a_machine_without_systemd_is_an_error(machine: FakeHostSystem) -> None:
     machine.at("/run/systemd/system").rmdir()
     with pytest.raises(InstallError, match="systemd does not run here"):
         gather_facts(machine)
 
 
-def test_a_dry_run_shows_the_plan_where_no_systemd_runs(
-    machine: FakeHostSystem, tmp_path: Path
-) -> None:
+def test_a_dry_run_shows_the_plan_without_systemd(machine: FakeHostSystem, tmp_path: Path) -> None:
     machine.at("/run/systemd/system").rmdir()
     before = machine.snapshot()
     plan = plan_install(
@@ -165,7 +163,7 @@ def test_a_dry_run_shows_the_plan_where_no_systemd_runs(
         ({"folders": frozenset({layout.ENVIRONMENT})}, "did not create it; move it away"),
     ],
 )
-def test_what_cannot_work_is_not_begun(
+def test_an_installation_that_cannot_work_is_not_started(
     machine: FakeHostSystem, tmp_path: Path, changes: dict[str, object], said: str
 ) -> None:
     facts = replace(gather_facts(machine), **changes)  # type: ignore[arg-type]
@@ -173,9 +171,7 @@ def test_what_cannot_work_is_not_begun(
         plan_install(facts, write_small_sources(tmp_path))
 
 
-def test_a_usr_that_is_read_only_costs_the_link_alone(
-    machine: FakeHostSystem, tmp_path: Path
-) -> None:
+def test_a_read_only_usr_leaves_out_only_the_link(machine: FakeHostSystem, tmp_path: Path) -> None:
     facts = replace(gather_facts(machine), read_only=(layout.COMMAND,))
     said = words(plan_install(facts, write_small_sources(tmp_path)))
     assert "the command is /opt/specd/bin/specd" in said
@@ -198,20 +194,20 @@ def test_a_usr_that_is_read_only_costs_the_link_alone(
         (PortOwner(), "taken by another program"),
     ],
 )
-def test_who_has_the_port_is_said(
+def test_the_error_names_the_holder_of_the_port(
     machine: FakeHostSystem, tmp_path: Path, holder: PortOwner, said: str
 ) -> None:
     with pytest.raises(InstallError, match=said):
         plan_install(gather_facts(machine), write_small_sources(tmp_path), holder=holder)
 
 
-def test_a_record_that_cannot_be_read_is_said(machine: FakeHostSystem) -> None:
+def test_an_unreadable_record_is_an_error(machine: FakeHostSystem) -> None:
     machine.put(layout.RECORD, "{")
     with pytest.raises(InstallError, match=r"cannot read .*installed\.json"):
         gather_facts(machine)
 
 
-def test_a_file_of_ollamas_that_cannot_be_read_is_said_and_keeps_a_migration_alone(
+def test_an_unreadable_file_of_ollama_prevents_only_a_migration(
     with_ollama: FakeHostSystem, tmp_path: Path
 ) -> None:
     apply_plan(migration(with_ollama, tmp_path / "sources"), with_ollama, print)
@@ -225,26 +221,26 @@ def test_a_file_of_ollamas_that_cannot_be_read_is_said_and_keeps_a_migration_alo
 
 
 @pytest.mark.parametrize("host", ["https://0.0.0.0:4242", "http://127.0.0.1:4242/ollama"])
-def test_the_daemon_is_asked_in_plain_http_at_its_root(
+def test_the_health_check_uses_plain_http_at_the_root(
     with_ollama: FakeHostSystem, tmp_path: Path, host: str
 ) -> None:
     with_ollama.put(layout.ENV_FILE, f"OLLAMA_HOST={host}\n")
-    here = CheckHealth("http://127.0.0.1:4242")
-    assert here in plan_install(gather_facts(with_ollama), None).steps
+    url = "http://127.0.0.1:4242"
+    assert check_health(url) in plan_install(gather_facts(with_ollama), None).steps
     plan = migration(with_ollama, tmp_path)
-    assert replace(here, n_models=1) in plan.steps
+    assert check_health(url, n_models=1) in plan.steps
     assert "specd answers on http://127.0.0.1:4242 in" in plan.outcome[0]
 
 
 # --------------------------------------------------------------------------- uninstall
 
 
-def test_nothing_installed_is_said(machine: FakeHostSystem) -> None:
+def test_uninstall_without_an_installation_is_an_error(machine: FakeHostSystem) -> None:
     with pytest.raises(InstallError, match="not installed"):
         plan_uninstall(gather_facts(machine))
 
 
-def test_models_state_and_settings_stay_unless_they_are_purged(
+def test_only_a_purge_removes_models_state_and_settings(
     machine: FakeHostSystem, tmp_path: Path
 ) -> None:
     before = machine.snapshot()
@@ -266,7 +262,7 @@ def test_models_state_and_settings_stay_unless_they_are_purged(
     assert {path: machine.snapshot()[path] for path in before} == before
 
 
-def test_a_unit_changed_by_hand_is_kept_beside(machine: FakeHostSystem, tmp_path: Path) -> None:
+def test_uninstall_backs_up_a_unit_changed_by_hand(machine: FakeHostSystem, tmp_path: Path) -> None:
     install(machine, tmp_path / "sources")
     machine.put(f"{layout.UNITS}/{layout.SERVICE}", "by hand")
     apply_plan(plan_uninstall(gather_facts(machine)), machine, print)

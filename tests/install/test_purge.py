@@ -1,4 +1,4 @@
-"""Whose the user is, whatever was uninstalled and installed again in between."""
+"""`specd uninstall --purge` removes the user only if specd created it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("answering")
 
 @pytest.fixture
 def people(monkeypatch: pytest.MonkeyPatch, machine: FakeHostSystem) -> set[str]:
-    """Who is there; systemd-sysusers adds specd, userdel takes it away and leaves its group."""
+    """Return the users; systemd-sysusers adds specd, userdel removes it but not its group."""
     there: set[str] = set()
     groups: set[str] = set()
 
@@ -53,7 +53,7 @@ def test_a_purge_after_an_uninstall_and_another_install_removes_the_user(
     assert not machine.at(layout.RECORD).parent.exists()
 
 
-def test_a_purge_is_had_after_an_uninstall_without_one(
+def test_a_purge_works_after_an_uninstall_without_one(
     machine: FakeHostSystem, people: set[str], tmp_path: Path
 ) -> None:
     install(machine, tmp_path / "sources")
@@ -68,7 +68,7 @@ def test_a_purge_is_had_after_an_uninstall_without_one(
         uninstall(machine, purges=True)
 
 
-def test_a_user_that_was_there_before_specd_stays(
+def test_a_purge_keeps_a_user_that_existed_before_specd(
     machine: FakeHostSystem, people: set[str], tmp_path: Path
 ) -> None:
     people.add("specd")
@@ -80,7 +80,7 @@ def test_a_user_that_was_there_before_specd_stays(
     assert people == {"specd"}
 
 
-def test_a_group_that_others_were_given_hinders_nothing(
+def test_a_purge_succeeds_if_the_group_has_other_members(
     machine: FakeHostSystem, people: set[str], tmp_path: Path
 ) -> None:
     install(machine, tmp_path / "sources")

@@ -1,4 +1,4 @@
-"""Files that steps write: whole, for nobody else's eyes meanwhile, and back as they were."""
+"""Steps write files atomically, and their undo restores content, owner and mode."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specd.install.steps import BackUpFile, PutFile, RemoveFile, Step
+from specd.install.steps import Step, Undo, back_up_file, put_file, remove_file
 from tests.install.fake_host_system import FakeHostSystem
 
 PATH, COPY = "/etc/a.service", "/etc/a.service.kept-by-specd"
@@ -22,10 +22,10 @@ def open_to_all() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("open_to_all")
-def test_a_file_is_roots_alone_until_it_is_whole(
+def test_only_root_can_read_a_file_until_it_is_complete(
     machine: FakeHostSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keys may stand in it, and the power may go at any time."""
+    """The file may contain keys, and the power may fail at any time."""
     seen: list[tuple[str, int, bytes]] = []
 
     def look(number: int) -> None:
@@ -36,14 +36,14 @@ def test_a_file_is_roots_alone_until_it_is_whole(
     folder = machine.at("/etc")
     folder.chmod(0o755)
     monkeypatch.setattr(os, "fsync", look)
-    PutFile("/etc/a.env", b"KEY=secret\n", 0o640, "specd").do(machine)
+    put_file("/etc/a.env", b"KEY=secret\n", 0o640, "specd").do(machine, Undo())
     assert seen == [(".a.env.new", 0o600, b"KEY=secret\n"), ("etc", 0o755, b"")]
     assert [path.name for path in folder.iterdir() if "a.env" in path.name] == ["a.env"]
     assert machine.at("/etc/a.env").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("step", [PutFile("/etc/a.env", b"new"), RemoveFile("/etc/a.env")])
-def test_what_comes_back_is_whose_it_was(
+@pytest.mark.parametrize("step", [put_file("/etc/a.env", b"new"), remove_file("/etc/a.env")])
+def test_undo_restores_owner_and_mode_of_a_file(
     machine: FakeHostSystem, monkeypatch: pytest.MonkeyPatch, step: Step
 ) -> None:
     path = machine.put("/etc/a.env", "old")
@@ -56,31 +56,30 @@ def test_what_comes_back_is_whose_it_was(
     if os.geteuid() == 0:
         real(path, 4242, 4343)
     before = path.stat()
-    step.do(machine)
-    step.undo(machine)
+    undo = Undo()
+    step.do(machine, undo)
+    assert undo.revert() == []
     assert owned == [(b"old", before.st_uid, before.st_gid)]
     assert (path.read_text(), path.stat().st_mode) == ("old", before.st_mode)
 
 
-def test_an_earlier_copy_is_never_lost(machine: FakeHostSystem) -> None:
+def test_a_backup_never_replaces_an_earlier_one(machine: FakeHostSystem) -> None:
     for text in ("one", "two", "two", "three"):
         machine.put(PATH, text)
-        BackUpFile(PATH, COPY).do(machine)
+        back_up_file(PATH).do(machine, Undo())
     kept = {path.name: path.read_text() for path in machine.at("/etc").glob("*kept*")}
     name = Path(COPY).name
     assert kept == {name: "three", f"{name}.1": "one", f"{name}.2": "two"}
 
 
 @pytest.mark.parametrize("earlier", [None, "another", "by hand"])
-def test_keeping_a_copy_is_undone(machine: FakeHostSystem, earlier: str | None) -> None:
+def test_a_backup_is_undone(machine: FakeHostSystem, earlier: str | None) -> None:
     machine.put(PATH, "by hand")
     if earlier is not None:
         machine.put(COPY, earlier)
     before = machine.snapshot()
-    step = BackUpFile(PATH, COPY)
-    step.undo(machine)
-    assert machine.snapshot() == before
-    step.do(machine)
+    undo = Undo()
+    back_up_file(PATH).do(machine, undo)
     assert machine.at(COPY).read_text() == "by hand"
-    step.undo(machine)
+    assert undo.revert() == []
     assert machine.snapshot() == before

@@ -1,4 +1,4 @@
-"""systemd's own texts, there and back."""
+"""Texts of systemd are parsed and written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specd.install.systemd_syntax import (
 from specd.settings import read_env_file
 
 
-def test_what_systemctl_shows_is_read() -> None:
+def test_the_environment_property_is_parsed() -> None:
     text = 'A=1 "B=a b" "C=x\\"y\\$z\\\\" D= $\'E=it\\\'s\' "F=two\nlines" G=a=b'
     assert parse_environment(text) == {
         "A": "1",
@@ -38,9 +38,9 @@ def test_what_systemctl_shows_is_read() -> None:
     assert parse_environment("") == {}
 
 
-def test_files_that_systemctl_shows_are_read() -> None:
+def test_the_environment_files_property_is_parsed() -> None:
     lines = ["/etc/a b (ignore_errors=yes)", "", "/etc/c (ignore_errors=no)"]
-    assert parse_environment_files(lines) == [Path("/etc/a b"), Path("/etc/c")]
+    assert parse_environment_files(lines) == (Path("/etc/a b"), Path("/etc/c"))
 
 
 def test_paths_and_values_are_escaped() -> None:
@@ -56,7 +56,7 @@ UNSEEN = ("\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\u200b"
 
 
 @pytest.mark.parametrize("character", UNSEEN)
-def test_what_ends_a_line_or_moves_the_cursor_gets_into_no_unit(character: str) -> None:
+def test_control_characters_are_refused_in_units(character: str) -> None:
     text = f"/a{character}ExecStartPre=+/evil"
     for write in (path_words, bind_words):
         with pytest.raises(InstallError, match=r"/a\\.*ExecStartPre") as caught:
@@ -68,7 +68,7 @@ def test_what_ends_a_line_or_moves_the_cursor_gets_into_no_unit(character: str) 
         assert "evil" not in str(caught.value)  # a value may be a secret
 
 
-def test_what_a_terminal_shows_is_what_is_there() -> None:
+def test_unprintable_characters_are_escaped_for_a_terminal() -> None:
     assert escape_unprintable("/Ünï/モデル 😀\x1b[2J\u202e\n") == "/Ünï/モデル 😀\\x1b[2J\\u202e\\n"
 
 
@@ -76,7 +76,7 @@ values = st.text(st.characters(codec="ascii", categories=("L", "N", "P", "S", "Z
 
 
 @given(values)
-def test_a_file_of_settings_is_read_as_it_was_meant(
+def test_an_env_file_is_read_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory, value: str
 ) -> None:
     path = tmp_path_factory.mktemp("env") / "file"
@@ -89,7 +89,7 @@ PATHS = ("/a b%c", "/mnt/bob's/models", "/mnt/a:b/c", '/mnt/"x"/\\y', "/mnt/é %
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 @pytest.mark.parametrize("path", PATHS)
-def test_systemd_finds_nothing_wrong_with_what_is_written(tmp_path: Path, path: str) -> None:
+def test_systemd_accepts_the_written_units(tmp_path: Path, path: str) -> None:
     unit = tmp_path / "a.service"
     lines = [
         "[Unit]",

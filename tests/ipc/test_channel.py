@@ -21,7 +21,9 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield daemon, engine
 
 
-async def test_words_cross_in_both_directions(pair: tuple[socket.socket, socket.socket]) -> None:
+async def test_messages_are_sent_in_both_directions(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     daemon, engine = await DaemonChannel.from_socket(pair[0]), EngineChannel(pair[1])
     await daemon.send(messages.Tokenize(1, ("a" * 100_000,), add_bos=False))
     heard = await asyncio.to_thread(engine.receive)
@@ -63,7 +65,7 @@ def test_close_wakes_a_blocked_receive(pair: tuple[socket.socket, socket.socket]
     assert heard == [None]
 
 
-def test_damage_is_told_apart_from_the_end(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_an_invalid_frame_raises_bad_frame(pair: tuple[socket.socket, socket.socket]) -> None:
     engine = EngineChannel(pair[1])
     pair[0].sendall(codec.HEADER.pack(1) + b"\xc1")
     with pytest.raises(codec.BadFrame):
@@ -71,7 +73,7 @@ def test_damage_is_told_apart_from_the_end(pair: tuple[socket.socket, socket.soc
     engine.close()
 
 
-async def test_a_listener_is_called_by_the_read_that_brings_the_message(
+async def test_a_listener_is_called_by_the_read_itself(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     daemon, engine = await DaemonChannel.from_socket(pair[0]), EngineChannel(pair[1])
@@ -100,7 +102,7 @@ async def test_a_listener_is_called_by_the_read_that_brings_the_message(
     await daemon.close()
 
 
-async def test_a_listener_hears_what_came_before_the_damage(
+async def test_a_listener_gets_the_messages_before_a_bad_frame(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     daemon = await DaemonChannel.from_socket(pair[0])
@@ -116,7 +118,7 @@ async def test_a_listener_hears_what_came_before_the_damage(
     await daemon.close()
 
 
-async def test_a_sender_waits_while_the_engine_reads_nothing_and_is_freed_by_its_end(
+async def test_a_sender_waits_for_the_engine_until_it_ends(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
     daemon = await DaemonChannel.from_socket(pair[0])

@@ -1,4 +1,4 @@
-"""Frames: what is said arrives, damage is named."""
+"""Frames: a round trip keeps every message, and damage is an error."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def body(frame: bytes) -> bytes:
         messages.Shutdown(),
     ],
 )
-def test_what_the_daemon_says_arrives_as_it_was_said(message: messages.ToEngine) -> None:
+def test_messages_to_the_engine_survive_a_round_trip(message: messages.ToEngine) -> None:
     assert codec.decode_to_engine(body(codec.encode(message))) == message
 
 
@@ -102,7 +102,7 @@ def test_what_the_daemon_says_arrives_as_it_was_said(message: messages.ToEngine)
         messages.Pong(3),
     ],
 )
-def test_what_the_engine_says_arrives_as_it_was_said(message: messages.ToDaemon) -> None:
+def test_messages_to_the_daemon_survive_a_round_trip(message: messages.ToDaemon) -> None:
     assert codec.decode_to_daemon(body(codec.encode(message))) == message
 
 
@@ -114,12 +114,12 @@ def test_any_bytes_decode_to_a_message_or_to_bad_frame(data: bytes) -> None:
             decode(data)
 
 
-def test_a_finished_without_an_event_is_damage() -> None:
+def test_a_finished_without_an_event_is_a_bad_frame() -> None:
     with pytest.raises(codec.BadFrame):
         codec.decode_to_daemon(b"\x94\xa8Finished\x07\xc0\xc0")
 
 
-def test_a_header_that_promises_too_much_is_damage() -> None:
+def test_a_header_above_the_limit_is_a_bad_frame() -> None:
     with pytest.raises(codec.BadFrame):
         codec.body_length(codec.HEADER.pack(codec.MAX_FRAME_BYTES + 1))
 

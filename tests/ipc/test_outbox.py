@@ -1,4 +1,4 @@
-"""The engine's way out: what is put leaves together, in order, and never holds up who sends."""
+"""The outbox: queued messages are sent together, in order, without blocking."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from specd.core import Token
 from specd.ipc import codec
+from specd.ipc.channel import Outbox
 from specd.ipc.messages import Pong, ToDaemon, Tokens
-from specd.ipc.outbox import Outbox
 
 #: More than a socket takes while nobody reads.
 MANY = 20_000
@@ -42,7 +42,7 @@ def read(daemon: socket.socket, n: int) -> list[ToDaemon]:
         return found
 
 
-def test_what_is_put_leaves_in_one_piece_when_it_is_flushed(
+def test_a_flush_sends_all_queued_messages_together(
     pair: tuple[Outbox, socket.socket],
 ) -> None:
     outbox, daemon = pair
@@ -55,14 +55,16 @@ def test_what_is_put_leaves_in_one_piece_when_it_is_flushed(
     assert daemon.recv(1 << 16, socket.MSG_DONTWAIT) == b"".join(map(codec.encode, messages))
 
 
-def test_what_is_sent_is_behind_what_was_put(pair: tuple[Outbox, socket.socket]) -> None:
+def test_a_sent_message_follows_the_queued_ones(pair: tuple[Outbox, socket.socket]) -> None:
     outbox, daemon = pair
     outbox.put(said("a"))
     outbox.send(Pong(1))
     assert read(daemon, 2) == [said("a"), Pong(1)]
 
 
-def test_nobody_waits_for_a_daemon_that_does_not_read(pair: tuple[Outbox, socket.socket]) -> None:
+def test_sending_does_not_block_if_the_daemon_does_not_read(
+    pair: tuple[Outbox, socket.socket],
+) -> None:
     outbox, daemon = pair
     messages = [said(f"{i:0100}") for i in range(MANY)]
     for message in messages:
@@ -80,7 +82,7 @@ def test_a_drained_outbox_has_sent_all_of_it(pair: tuple[Outbox, socket.socket])
     assert read(daemon, 10) == [said(str(i)) for i in range(10)]
 
 
-def test_what_nobody_will_read_is_dropped(pair: tuple[Outbox, socket.socket]) -> None:
+def test_messages_to_a_closed_socket_are_dropped(pair: tuple[Outbox, socket.socket]) -> None:
     outbox, daemon = pair
     for i in range(MANY):
         outbox.send(said(f"{i:0100}"))
@@ -103,7 +105,7 @@ class Held(Outbox):
         return rest
 
 
-def test_what_comes_while_the_writer_believes_to_be_done_is_written_before_the_end() -> None:
+def test_messages_put_while_the_writer_finishes_are_written() -> None:
     daemon, engine = socket.socketpair()
     with closing(daemon), closing(engine):
         outbox, read_ahead = Held(engine), bytearray()
@@ -119,12 +121,12 @@ def test_what_comes_while_the_writer_believes_to_be_done_is_written_before_the_e
         outbox.flush()  # the socket is full, so that the writer has the rest
         reader.start()
         outbox.at_gate.wait()
-        outbox._write_now = lambda frames: 0  # type: ignore[method-assign]
+        outbox._write_now = lambda frames: 0  # type: ignore[method-assign]  # noqa: SLF001 - the race is made by hand
         for message in messages:
             outbox.put(message)
         ending = threading.Thread(target=outbox.drain)
         ending.start()
-        while not outbox._is_closed:
+        while not outbox._is_closed:  # noqa: SLF001 - the race is made by hand
             pass
         outbox.gate.set()
         ending.join()

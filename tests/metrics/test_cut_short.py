@@ -1,4 +1,4 @@
-"""What is known of answers that never came to their end, with a real engine."""
+"""The records of incomplete answers, with a real engine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from tests.daemon_process import Daemon, running
 from tests.gguf_files import OllamaStore, write_llama
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.native
 
@@ -30,13 +31,10 @@ async def shown(daemon: Daemon, name: str) -> float:
 
 
 async def until(daemon: Daemon, name: str, value: float) -> None:
-    async with asyncio.timeout(60):
-        while await shown(daemon, name) != value:
-            await a_moment()
+    async def is_shown() -> bool:
+        return await shown(daemon, name) == value
 
-
-async def a_moment() -> None:
-    await asyncio.sleep(0.01)
+    await wait_until(is_shown)
 
 
 async def test_tokens_and_waits_of_answers_that_were_cut_short(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""configs/grafana/specd.json asks for metrics that there are, by labels that they have."""
+"""configs/grafana/specd.json uses existing metrics and labels."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def faults(expr: str) -> list[str]:
 
 
 @pytest.mark.parametrize("panel,expr", list(queries()))
-def test_every_query_asks_for_what_there_is(panel: str, expr: str) -> None:
+def test_every_query_uses_existing_metrics_and_labels(panel: str, expr: str) -> None:
     assert faults(expr) == []
     assert expr.count("(") == expr.count(")")
 
@@ -88,7 +88,7 @@ def test_a_query_that_is_wrong_would_be_found(expr: str, fault: str) -> None:
     assert faults(expr) == [fault]
 
 
-def test_every_panel_says_what_it_shows_in_which_unit_and_from_where() -> None:
+def test_every_panel_has_a_description_a_unit_and_a_source() -> None:
     for panel in PANELS:
         assert panel["title"]
         assert panel["description"]
@@ -117,7 +117,7 @@ def test_panels_fill_the_grid_and_do_not_lie_over_each_other() -> None:
         taken |= cells
 
 
-def test_whoever_imports_it_chooses_the_prometheus() -> None:
+def test_the_data_source_is_chosen_at_the_import() -> None:
     variables = {v["name"]: v for v in DASHBOARD["templating"]["list"]}
     assert variables["datasource"]["query"] == "prometheus"
     assert variables["model"]["datasource"] == SOURCE
@@ -125,7 +125,7 @@ def test_whoever_imports_it_chooses_the_prometheus() -> None:
     assert used - {"__rate_interval", "__all"} == set(variables)
 
 
-def test_what_matters_is_on_it() -> None:
+def test_the_important_metrics_are_on_the_dashboard() -> None:
     asked = {name for _, expr in queries() for name in NAME.findall(expr)}
     families = {f.full_name for f in FAMILIES if asked & set(f.series)}
     left_out = {f.full_name for f in FAMILIES} - families

@@ -1,4 +1,4 @@
-"""What is counted of requests and models, as Prometheus' own parser reads it back."""
+"""The metrics of requests and models, parsed by Prometheus' own parser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from specd import core, errors
 from specd.metrics import Device, LoadedModel, Metrics, Process, RequestRecord, State
 from specd.metrics.families import FAMILIES, GROUPS, PROCESS, Kind
-from specd.metrics.label_limit import MAX_NAMES, BoundedLabels
+from specd.metrics.state import MAX_NAMES, BoundedLabels
 
 STATS = core.SpeculationStats(
     drafter="tiny:latest",
@@ -137,7 +137,7 @@ def test_an_answer_is_counted_once_at_its_end(collector: Counted) -> None:
     assert found['specd:http_requests_total{dialect="ollama",route="/api/chat",status="200"}'] == 1
 
 
-def test_what_speculation_did_is_counted_by_pair(collector: Counted) -> None:
+def test_speculation_is_counted_by_pair(collector: Counted) -> None:
     for _ in range(2):
         collector.metrics.end(collector.answer())
     plain = dataclasses.replace(
@@ -165,7 +165,7 @@ def test_what_speculation_did_is_counted_by_pair(collector: Counted) -> None:
     assert 'specd:spec_decode_num_drafts_total{drafter="",model_name="m:latest"}' not in found
 
 
-def test_an_answer_whose_client_left_counts_as_far_as_it_came(collector: Counted) -> None:
+def test_an_answer_counts_up_to_the_client_s_disconnect(collector: Counted) -> None:
     record = collector.answer(done=None)
     record.left = True
     collector.metrics.end(record)
@@ -178,7 +178,7 @@ def test_an_answer_whose_client_left_counts_as_far_as_it_came(collector: Counted
     assert 'specd:request_prompt_tokens_count{model_name="m:latest"}' not in found
 
 
-def test_who_fails_while_it_waits_for_a_slot_has_waited_in_the_queue(collector: Counted) -> None:
+def test_a_request_that_fails_before_a_slot_has_waited_in_the_queue(collector: Counted) -> None:
     record = collector.begin()
     record.begin_answer("m:latest")
     record.add_wait(0.5, 0.25)
@@ -190,7 +190,7 @@ def test_who_fails_while_it_waits_for_a_slot_has_waited_in_the_queue(collector: 
     assert 'specd:prompt_tokens_total{model_name="m:latest"}' not in found
 
 
-def test_who_leaves_while_its_prompt_is_read_is_in_no_queue_any_more(collector: Counted) -> None:
+def test_a_client_that_leaves_during_prefill_does_not_count_as_queued(collector: Counted) -> None:
     record = collector.begin()
     record.begin_answer("m:latest")
     record.add_wait(3.0, 1.0)
@@ -237,7 +237,7 @@ def test_texts_that_became_vectors(collector: Counted) -> None:
     assert found['specd:prompt_tokens_total{model_name="e:latest"}'] == 7
 
 
-def test_what_becomes_of_models(collector: Counted) -> None:
+def test_loads_and_unloads_are_counted(collector: Counted) -> None:
     metrics = collector.metrics
     metrics.loaded("m:latest", 3.0)
     metrics.load_failed("m:latest", errors.OutOfMemory("no"))
@@ -320,7 +320,7 @@ def test_a_pair_beyond_the_bound_keeps_its_model() -> None:
 def everything() -> Counted:
     """Every family has a sample."""
     collector = Counted()
-    test_what_becomes_of_models(collector)
+    test_loads_and_unloads_are_counted(collector)
     test_texts_that_became_vectors(collector)
     failed = collector.begin()
     failed.error, failed.status = "Internal", 500

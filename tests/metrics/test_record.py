@@ -1,4 +1,4 @@
-"""What is said of one request at its end, whatever that was."""
+"""The log line of a request at its end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_line_of_an_answer() -> None:
     }
 
 
-def test_the_line_of_an_answer_without_drafts_says_why() -> None:
+def test_the_line_of_an_answer_without_drafts_has_the_reason() -> None:
     collector = Counted()
     stats = core.SpeculationStats(
         state=core.SpeculationState.PARKED, reason="does_not_pay", speedup=0.98765
@@ -152,7 +152,7 @@ def test_how_loud_a_line_is(
     assert (line.levelno, line.name) == (level, "specd.requests")
 
 
-def test_a_line_can_be_read_back_and_stays_one_whatever_is_in_it() -> None:
+def test_a_line_stays_one_line_and_can_be_parsed() -> None:
     values: dict[str, Value] = {
         "plain": "m:latest",
         "number": 1.5,

@@ -1,4 +1,4 @@
-"""The line of a request: one line, whatever a client put into it."""
+"""The log line of a request stays one line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FOREIGN = ["é", "а", "語"]
 
 
 @pytest.mark.parametrize("character", [*UNSEEN, *FOREIGN, '"', "="])
-def test_what_could_end_or_hide_a_line_is_quoted(character: str) -> None:
+def test_values_that_could_break_a_line_are_quoted(character: str) -> None:
     assert logfmt({"path": f"a{character}b"}) == f"path={json.dumps(f'a{character}b')}"
 
 
-def test_of_a_path_that_nobody_has_the_beginning_is_said() -> None:
+def test_the_beginning_of_an_unknown_path_is_logged() -> None:
     record = RequestRecord(path="/" + "x" * 9000)
     assert request_fields(record)["path"] == "/" + "x" * 127

@@ -27,7 +27,7 @@ HOUR = 3600.0
 
 
 def ref(name: str) -> core.ModelRef:
-    return core.ModelRef(name=name, full_name=f"r/{name}", digest="0" * 64, weights=Path(name))
+    return core.LocalModel(name=name, full_name=f"r/{name}", digest="0" * 64, weights=Path(name))
 
 
 def lacking(*pull: str, target: str = "big:70b") -> core.Pair:
@@ -85,7 +85,7 @@ class Shop:
 async def idle(drafter_fetcher: DrafterFetcher, model: str) -> None:
     """Until nothing is being done for `model`; a pull of another may be under way."""
     async with asyncio.timeout(30):
-        while drafter_fetcher._fetches[model].doing:  # noqa: ASYNC110 - a thread pairs in between
+        while drafter_fetcher.fetches[model].doing:  # noqa: ASYNC110 - a thread pairs in between
             await asyncio.sleep(0)
 
 
@@ -109,11 +109,12 @@ async def test_the_first_that_could_be_pulled_is_pulled_once_and_then_drafts(
         drafter_fetcher.request_drafter(pair)
         await shop.end(drafter_fetcher, "small:1b")
         assert (
-            drafter_fetcher.status_text(pair) == "small:1b is here; it drafts from the next load."
+            drafter_fetcher.status_text(pair)
+            == "small:1b is installed; it drafts from the next load."
         )
         drafter_fetcher.request_drafter(pair)
     assert shop.asked == ["small:1b"]
-    assert caplog.messages[-1] == "small:1b is here; it drafts for big:70b from its next load"
+    assert caplog.messages[-1] == "small:1b is installed; it drafts for big:70b from its next load"
     assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
@@ -128,7 +129,7 @@ async def test_nothing_is_pulled_for_another_reason_or_where_there_is_a_drafter(
         drafter_fetcher.request_drafter(replace(pair, reason=None, drafter=there))
         drafter_fetcher.request_drafter(lacking())
         assert drafter_fetcher.status_text(replace(pair, reason=reason)) == ""
-        assert drafter_fetcher._task is None
+        assert "auto-pull" not in {task.get_name() for task in asyncio.all_tasks()}
     assert shop.asked == []
 
 
@@ -147,9 +148,9 @@ async def test_what_a_rule_names_is_pulled_beside_one_from_the_shelf(misfits: se
     await begun(shop, "published:1b")
     await shop.end(drafter_fetcher, "published:1b")
     assert drafter_fetcher.status_text(served) == (
-        "published:1b is here, and does not draft: stopgap:2b does."
+        "published:1b is installed but not used: stopgap:2b is."
         if misfits
-        else "published:1b is here; it drafts from the next load."
+        else "published:1b is installed; it drafts from the next load."
     )
     await drafter_fetcher.close()
 
@@ -173,7 +174,7 @@ async def test_one_is_pulled_at_a_time_and_serves_all_who_want_it() -> None:
         await shop.end(drafter_fetcher, "a")
         for target in ("big:70b", "third:1"):
             assert drafter_fetcher.status_text(lacking("a", target=target)).startswith(
-                "a is here; it drafts"
+                "a is installed; it drafts"
             )
         await begun(shop, "a", "b")
         await shop.end(drafter_fetcher, "b")
@@ -188,11 +189,11 @@ async def test_one_that_does_not_fit_is_said_and_not_pulled_again(
         drafter_fetcher.request_drafter(pair)
         await begun(shop, "a")
         await shop.end(drafter_fetcher, "a")
-        assert drafter_fetcher.status_text(pair) == "a is here, and does not draft: It differs."
+        assert drafter_fetcher.status_text(pair) == "a is installed but not used: It differs."
         shop.now = 1000 * HOUR
         drafter_fetcher.request_drafter(pair)
     assert shop.asked == ["a"]
-    assert caplog.messages == ["a is here, and does not draft for big:70b: It differs."]
+    assert caplog.messages == ["a is installed but not used for big:70b: It differs."]
 
 
 @pytest.mark.parametrize("error", [StoreError("no space left on device"), RegistryError("403: no")])
@@ -232,7 +233,7 @@ async def test_out_of_reach_is_tried_again_after_an_hour_then_two_then_four(
         drafter_fetcher.request_drafter(pair)
         await begun(shop, "a")
         await shop.end(drafter_fetcher, "a")
-        assert drafter_fetcher.status_text(pair).startswith("a is here")
+        assert drafter_fetcher.status_text(pair).startswith("a is installed")
     said = "a could not be pulled: no route; it may be tried again in"
     assert caplog.messages == [f"{said} {hours} h" for hours in (1, 2, 4)]
 
@@ -241,7 +242,7 @@ async def test_out_of_reach_is_tried_again_after_an_hour_then_two_then_four(
     "error, said",
     [
         (RegistryError("403: no"), "a could not be pulled: 403: no"),
-        (None, "a is here, and does not draft: It differs."),
+        (None, "a is installed but not used: It differs."),
     ],
 )
 async def test_what_was_out_of_reach_and_then_is_decided_is_not_tried_again(
@@ -410,7 +411,7 @@ async def test_what_is_pulled_from_a_registry_drafts(house: House) -> None:
     assert pairs.pair(target).reason is NoPair.NOT_FOUND
     drafter_fetcher = DrafterFetcher(house.pull, pairs.pair)
     said = await house.request_drafter(drafter_fetcher)
-    assert said == f"{house.small} is here; it drafts from the next load."
+    assert said == f"{house.small} is installed; it drafts from the next load."
     drafter = pairs.pair(target).drafter
     assert drafter is not None
     assert drafter.name == house.small
@@ -422,7 +423,7 @@ async def test_another_vocabulary_is_found_out_once_it_is_here(house: House) -> 
     drafter_fetcher = DrafterFetcher(house.pull, house.pairs().pair)
     for _ in range(2):
         said = await house.request_drafter(drafter_fetcher)
-        assert "is here, and does not draft" in said
+        assert "is installed but not used" in said
         assert "vocabulary" in said
     assert len([seen for seen in house.remote.seen if "/manifests/" in seen.path]) == 1
     await drafter_fetcher.close()
@@ -447,7 +448,7 @@ async def test_what_a_registry_refuses_is_final_and_what_passes_is_not(
     now += HOUR
     house.remote.manifest_faults.clear()
     said = await house.request_drafter(drafter_fetcher)
-    assert ("is here" in said) == (n_asked == 2), said
+    assert ("is installed" in said) == (n_asked == 2), said
     await drafter_fetcher.close()
 
 
@@ -459,7 +460,7 @@ async def test_a_registry_that_is_not_there_is_asked_again(house: House) -> None
     for n_failures in (1, 2):
         drafter_fetcher.request_drafter(lacking)
         await idle(drafter_fetcher, name)
-        assert drafter_fetcher._fetches[name].n_failures == n_failures
+        assert drafter_fetcher.fetches[name].n_failures == n_failures
         now += HOUR
     await drafter_fetcher.close()
 

@@ -106,7 +106,7 @@ def test_an_unfit_drafter_is_refused_with_the_token_that_differs(
     _, _, reason, detail = resolve_and_pair(store, Rules(packaged=rules("stranger")))
     assert reason is NoPair.VOCABULARY_DIFFERS
     assert detail == (
-        "The drafter stranger:latest does not speak the vocabulary of big:latest:"
+        "The drafter stranger:latest has another vocabulary than big:latest:"
         " token 65 is “A” in one and “@@” in the other."
     )
 
@@ -116,7 +116,7 @@ def test_no_rule_and_no_installed_drafter_are_told_apart(store: OllamaStore) -> 
     assert reason is NoPair.NOT_FOUND
     assert detail == (
         "No rule names a drafter for big:latest, and it has only 37.98K parameters: it is about as"
-        " quick as a drafter would be."
+        " fast as a drafter would be."
     )
     assert resolve_and_pair(store, Rules(packaged=rules("tiny:1b", "tiny:2b")))[2:] == (
         NoPair.NOT_FOUND,

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from specd import core
 from specd.pairs import History, HistoryKey, file_identity, history
-from specd.pairs.retries import FIRST_WAIT, PairKey, Retry
+from specd.pairs.history import FIRST_WAIT, PairKey, Retry
 
 ROOT = Path(__file__).parents[2]
 KEY = HistoryKey(
@@ -271,10 +271,10 @@ def test_a_folder_that_cannot_be_written_locks_no_pair_out(tmp_path: Path) -> No
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_a_history_or_damage(data: bytes) -> None:
     try:
-        known = history._decode(data)
+        known = history.decode_history(data)
     except ValueError:
         return
-    assert isinstance(known, history._Known)
+    assert isinstance(known, history.KnownHistory)
 
 
 JSON = st.recursive(
@@ -282,7 +282,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
 )
 WRITTEN = msgspec.json.encode(
-    history._File(1, [history.HistoryEntry(KEY, 1.0, LEARNED)], [Retry(KEY.pair, 7, 1)])
+    history.HistoryFile(1, [history.HistoryEntry(KEY, 1.0, LEARNED)], [Retry(KEY.pair, 7, 1)])
 )
 
 
@@ -303,7 +303,7 @@ def test_whatever_stands_in_any_place_is_damage_or_can_be_written_again(
     where[name] = data.draw(JSON)
     text = json.dumps(file).encode()  # msgspec writes no inf and no large integer
     try:
-        known = history._decode(text)
+        known = history.decode_history(text)
     except ValueError:
         return
     msgspec.json.encode([*known.pairs.values(), *known.retries.values()])
@@ -325,13 +325,13 @@ def test_whatever_stands_in_any_place_is_damage_or_can_be_written_again(
 def test_only_what_can_have_been_measured_is_kept_and_that_exactly(
     bands: list[core.BandHistory],
 ) -> None:
-    kept = history._without_invalid(core.PairHistory(bands=tuple(bands)))
+    kept = history.without_invalid(core.PairHistory(bands=tuple(bands)))
     assert set(kept.bands) <= set(bands)
     for band in kept.bands:
         assert band.gain is None or 0 < band.gain < math.inf
         assert all(0 <= mean <= 1 and weight >= 0 for mean, weight in band.by_confidence)
-    text = msgspec.json.encode(history._File(1, [history.HistoryEntry(KEY, 1.0, kept)]))
-    assert history._decode(text).pairs[KEY].history == kept
+    text = msgspec.json.encode(history.HistoryFile(1, [history.HistoryEntry(KEY, 1.0, kept)]))
+    assert history.decode_history(text).pairs[KEY].history == kept
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ def test_a_daemon_killed_before_the_rename_leaves_the_old_file(tmp_path: Path) -
         "import os, pathlib, signal, sys\n"
         "from specd.store.state_file import StateFile\n"
         "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "StateFile(pathlib.Path(sys.argv[1]), 1000).write(b'{}')\n"
+        "StateFile(pathlib.Path(sys.argv[1]), 1000, '', bytes, b'').write({})\n"
     )
     ended = subprocess.run([sys.executable, "-c", program, path], check=False, cwd=ROOT)
     assert ended.returncode == -signal.SIGKILL

@@ -151,7 +151,7 @@ async def test_a_page_is_written_under_the_weights_that_were_loaded(
 def lost(tmp_path: Path, spec: core.EngineSpec) -> core.Pair:
     """A pair whose drafter is passed over."""
     (tmp_path / "d.gguf").write_text("drafter")
-    target = core.ModelRef(name="m:x", full_name="", digest="", weights=Path(spec.weights))
+    target = core.LocalModel(name="m:x", full_name="", digest="", weights=Path(spec.weights))
     one = core.SkippedDrafter(
         name="d:x",
         weights=tmp_path / "d.gguf",

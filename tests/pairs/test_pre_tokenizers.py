@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from specd.pairs.pre_tokenizers import (
+from specd.pairs.vocabulary import (
     ALWAYS_WITH_BOS,
     BEGIN_WITH_BOS,
     DEFAULT,
     GROUPS,
     shown_name,
 )
-from tests.llama_cpp_source import llama_cpp_source
+from tools.llama_cpp_source import tokenizer_sources
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Chain:
 
 @pytest.fixture(scope="module")
 def source() -> str:
-    return (llama_cpp_source() / "llama-vocab.cpp").read_text()
+    return (tokenizer_sources() / "src" / "llama-vocab.cpp").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from specd.core import BandHistory, DrafterKind, PairHistory
-from specd.pairs import History, HistoryKey, file_identity, retries
+from specd.pairs import History, HistoryKey, file_identity
+from specd.pairs import history as history_module
 from specd.pairs.verdict import MIN_DRAFTED, MIN_REQUESTS, PairOutcome, Verdict, Verdicts
 
 #: Small, so that few steps make several retries.
@@ -29,7 +30,7 @@ class Daemons(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(retries, "FIRST_WAIT", WAIT)
+        self.patch.setattr(history_module, "FIRST_WAIT", WAIT)
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name)
         #: Answers without the drafter, by the retries before them.

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.pairs.step_cost import (
+from specd.pairs.discovery import (
     CPU_FLOOR_BYTES,
     GPU_LEAST_PARAMETERS,
     MAX_STEP_COST,
     is_too_fast_to_draft,
     step_cost,
 )
+from specd.store.gguf_metadata import GgufMetadata
 
 
-@dataclass(frozen=True)
-class Model:
-    """A dense one, of one byte for each parameter."""
+def sized(read_bytes: int, n_parameters: int, n_active_parameters: int) -> GgufMetadata:
+    return GgufMetadata(
+        architecture="llama",
+        n_ctx_train=0,
+        n_embd=0,
+        n_parameters=n_parameters,
+        file_type="",
+        chat_template=None,
+        bos_token="",
+        eos_token="",
+        has_pooling=False,
+        has_vision=False,
+        has_audio=False,
+        n_active_parameters=n_active_parameters,
+        read_bytes=read_bytes,
+    )
 
-    read_bytes: int
-    n_parameters: int = 0
-    n_active_parameters: int = 0
 
-
-def dense(n_parameters: float) -> Model:
+def dense(n_parameters: float) -> GgufMetadata:
+    """Return a dense model with one byte for each parameter."""
     n = int(n_parameters)
-    return Model(n, n, n)
+    return sized(n, n, n)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +85,7 @@ def test_a_target_is_too_quick_where_even_a_drafter_without_weights_would_cost_t
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_a_mixture_of_few_active_parameters_is_too_quick_everywhere(on_gpu: bool) -> None:
     active = GPU_LEAST_PARAMETERS - 1
-    assert is_too_fast_to_draft(Model(active, 10 * active, active), on_gpu=on_gpu)
-    assert not is_too_fast_to_draft(Model(active + 1, 10 * active, active + 1), on_gpu=on_gpu)
+    assert is_too_fast_to_draft(sized(active, 10 * active, active), on_gpu=on_gpu)
+    assert not is_too_fast_to_draft(sized(active + 1, 10 * active, active + 1), on_gpu=on_gpu)
     assert is_too_fast_to_draft(dense(active), on_gpu=on_gpu) == on_gpu
     assert not is_too_fast_to_draft(dense(4 * CPU_FLOOR_BYTES), on_gpu=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from specd.pairs import user_file
 from specd.pairs.rule_files import RuleFilePaths, read_rules
 from specd.pairs.rules import Rules
 from specd.pairs.user_file import file_to_write
+from specd.store import safe_files
 
 
 @pytest.fixture
@@ -228,6 +230,19 @@ def test_what_could_not_be_read_again_is_not_written(path: Path) -> None:
     with pytest.raises(BadSetting, match=r"pairs\.toml"):
         user_file.add(path, " ", ["d"])
     assert path.read_bytes() == before
+
+
+def test_a_busy_lock_is_named_without_the_store(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user_file.add(path, "m", ["d"])
+    monkeypatch.setattr(
+        user_file, "exclusive_lock", partial(safe_files.exclusive_lock, lock_timeout_s=0)
+    )
+    expected = f"cannot write the pairs file {path}: another specd is writing here"
+    with safe_files.exclusive_lock(path.parent), pytest.raises(StoreError) as caught:
+        user_file.add(path, "n", ["d"])
+    assert str(caught.value) == expected
 
 
 def test_a_pattern_that_ends_in_a_star_has_every_tag(path: Path) -> None:

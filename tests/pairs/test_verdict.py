@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from specd.core import BandHistory, DrafterKind, PairHistory
 from specd.pairs import History, HistoryKey, file_identity
-from specd.pairs.retries import FIRST_WAIT, MOST_DOUBLINGS
+from specd.pairs.history import FIRST_WAIT, MOST_DOUBLINGS
 from specd.pairs.verdict import (
     MIN_DRAFTED,
     MIN_REQUESTS,

@@ -16,18 +16,13 @@ from specd.pairs import vocabularies
 from specd.pairs.vocabularies import VOCABULARIES_FILE, Vocabularies
 from specd.store.gguf_metadata import read_metadata
 from specd.store.shape import read_shape
+from specd.store.state_file import StateFile
+from tests.fakes.clock import Clock
 from tests.gguf_files import VOCABULARY, byte_vocabulary, write_llama
 from tests.gguf_files import Vocabulary as WrittenVocabulary
 
 OTHER = VOCABULARY.with_token(100, "surprise")
 SAID = f"token 100 is “{VOCABULARY.tokens[100]}” in one and “surprise” in the other"
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -124,16 +119,17 @@ def test_a_damaged_or_missing_file_is_a_store_error(tmp_path: Path, state: Path)
     assert not state.exists()
 
 
-def test_writing_takes_a_small_part_of_the_time(tmp_path: Path, state: Path) -> None:
-    clock = Clock()
+def test_writing_takes_a_small_part_of_the_time(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, write = Clock(), StateFile.write
+
+    def write_slowly(file: StateFile[object], data: object) -> None:
+        clock.now += 1.0
+        write(file, data)
+
+    monkeypatch.setattr(StateFile, "write", write_slowly)
     known = Vocabularies(state, clock=clock)
-
-    class Slow(type(known._file)):  # type: ignore[misc]
-        def write(self, data: bytes) -> None:
-            clock.now += 1.0
-            super().write(data)
-
-    known._file = Slow(state, vocabularies.MAX_BYTES)
     for seed, until, n_files in ((0, 0.0, 1), (1, 20.9, 1), (2, 21.0, 3)):
         clock.now = until
         known.facts(blob(tmp_path, seed=seed))
@@ -215,8 +211,8 @@ def test_a_damaged_row_takes_no_other_along(
     written["verdicts"] = [["a", "b", ""], ["a", 7, ""]]
     state.write_text(json.dumps(written))
     again = Vocabularies(state)
-    assert [*again._known.files.values()] == [*known._known.files.values()]
-    assert [v.target for v in again._known.verdicts] == ["a"]
+    assert [*again.known.files.values()] == [*known.known.files.values()]
+    assert [v.target for v in again.known.verdicts] == ["a"]
     assert caplog.text.count("ignored 1 of 2 saved entries, which are damaged") == 2
     assert state.exists()
 

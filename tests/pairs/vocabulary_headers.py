@@ -10,10 +10,15 @@ from types import MappingProxyType
 
 from gguf import TokenType
 
+from specd.pairs.compatibility import difference
+from specd.pairs.fingerprints import Fingerprint, fits
+from specd.pairs.vocabulary import Vocabulary, vocabulary_of
 from specd.store.gguf import GgufHeader, Value, read_header
-from tests.llama_cpp_source import vocabulary_file
+from tools.llama_cpp_source import vocabulary_file
 
 T = "tokenizer.ggml."
+#: The sentence on pre-tokenizers, which the names of the two follow.
+CUT = "the tokenizers cut text differently before they look up tokens"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = (int(kind) for kind in TokenType)
 
 
@@ -70,3 +75,30 @@ def made(
     if types is not None:
         plain["token_type"] = tuple(types)
     return changed(GgufHeader(Path("made.gguf"), {}, ()), **{**plain, **values})
+
+
+@functools.cache
+def read_real(name: str) -> tuple[Vocabulary, Fingerprint]:
+    return vocabulary_of(real(name)), Fingerprint.of(real(name))
+
+
+def read(header: GgufHeader) -> tuple[Vocabulary, Fingerprint]:
+    """Return the vocabulary and its fingerprint; those of an unchanged real file are kept."""
+    name = header.path.stem.removeprefix("ggml-vocab-")
+    if header.path.suffix == ".gguf" and name != "made" and header is real(name):
+        return read_real(name)
+    return vocabulary_of(header), Fingerprint.of(header)
+
+
+def verdict(target: GgufHeader, drafter: GgufHeader) -> str | None:
+    """The sentence; the fingerprints agree with it wherever they have a verdict, either way round.
+
+    So does the sentence the other way round, in that there is one.
+    """
+    (ours, our_print), (theirs, their_print) = read(target), read(drafter)
+    said, back = difference(ours, theirs), difference(theirs, ours)
+    assert (said is None) == (back is None)
+    fingerprints = our_print, their_print
+    assert fits(*fingerprints) in {None, said is None}
+    assert fits(*fingerprints) is fits(*reversed(fingerprints))
+    return said

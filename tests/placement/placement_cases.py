@@ -9,11 +9,10 @@ from itertools import groupby
 from specd import core
 from specd.placement import Defaults, Device
 from specd.placement.config import PlacementConfig
-from specd.placement.engine import footprints
-from specd.placement.estimate import Footprint
+from specd.placement.estimate import Footprint, simulated_footprint
 from specd.placement.plan import CPU, plan
 from specd.placement.planner import PROCESS_BYTES, MachineMemory, Model
-from tests.placement.published_models import GIB, main_memory, shape
+from tests.placement.published_models import GIB, PUBLISHED, main_memory, shape
 
 
 def model(
@@ -24,17 +23,19 @@ def model(
     drafts_for: str | None = None,
 ) -> Model:
     """Such as "llama3.1:8b Q4_K_M".  drafts_for: its target, where it is a drafter."""
-    embeds = shape(name).architecture == "nomic-bert"
+    published = PUBLISHED[name.split(maxsplit=1)[0]]
+    longest = shape(drafts_for or name).n_ctx_train
 
     def at(n_ctx: int) -> Footprint:
         spec = core.EngineSpec(
-            weights=name, n_ctx=n_ctx, n_slots=n_slots, kv_cache_type=cache, embeds=embeds
+            weights=name,
+            n_ctx=min(n_ctx, longest),
+            n_slots=n_slots,
+            kv_cache_type=cache,
+            embeds=published.architecture == "nomic-bert",
         )
-        if drafts_for is not None:
-            _, drafter = footprints(spec, shape(drafts_for), shape(name))
-            assert drafter is not None
-            return drafter
-        return footprints(spec, shape(name), extra_bytes=int(extra_gib * GIB))[0]
+        memory = published.memory(spec, is_drafter=drafts_for is not None)
+        return simulated_footprint(spec, shape(name), memory, extra_bytes=int(extra_gib * GIB))
 
     return Model(at=at)
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from specd.core import ContextMemory, EngineSpec
 from specd.placement import Cpu, Device, DeviceKind
 from specd.store.gguf import GgufHeader, TensorInfo, Value
 from specd.store.shape import Shape, shape_of
@@ -54,6 +57,37 @@ class Published:
     def header(self, kind: str) -> GgufHeader:
         tensors = tuple(self._tensors(kind))
         return GgufHeader(path=Path("published"), values=self._values(), tensors=tensors)
+
+    def memory(self, spec: EngineSpec, *, is_drafter: bool) -> ContextMemory:
+        """Return what llama.cpp would allocate for a context of the spec."""
+        n_slots, n_batch = max(spec.n_slots, 1), min(spec.n_batch, spec.n_ctx * spec.n_slots)
+        n_cells = -(-spec.n_ctx * n_slots // 256) * 256
+        n_window = min(n_cells, -(-(self.window * n_slots + n_batch) // 256) * 256)
+        n_states = 2 * n_slots if is_drafter else n_slots
+        row_bytes = _row_bytes(
+            576 if self.latent else 2 * self.n_kv_heads * self.head_width, spec.kv_cache_type
+        )
+        state_bytes = 4 * (self.inner * self.state + 3 * (self.inner + 2 * self.state))
+        every = {"gemma3": 6, "gpt-oss": 2}.get(self.architecture, 1)
+
+        def cache(at: int) -> int:
+            if self.architecture == "nomic-bert":
+                return 0
+            if self.attention and at not in self.attention:
+                return state_bytes * n_states
+            return row_bytes * (n_window if (at + 1) % every else n_cells)
+
+        all_cells = n_cells + (n_window if every > 1 else 0)
+        n_ff = max(self.n_ff, self.n_used * self.expert_ff)
+        rows = 4 * self.n_embd + 3 * n_ff + 8 * self.inner
+        results_bytes = 4 * n_slots * 17 * self.n_vocab
+        return ContextMemory(
+            n_ctx=spec.n_ctx,
+            layers=tuple((at, cache(at)) for at in range(self.n_layers)),
+            n_cells=all_cells,
+            scratch_bytes=2 * all_cells * n_batch + max(4 * rows * n_batch, results_bytes),
+            results_bytes=results_bytes,
+        )
 
     def _values(self) -> Mapping[str, Value]:
         own: dict[str, Value] = {
@@ -129,6 +163,11 @@ def _gated(prefix: str, low: str, best: str, n: int, n_ff: int, *many: int) -> I
     yield _tensor(f"{prefix}gate.weight", low, n, n_ff, *many)
     yield _tensor(f"{prefix}up.weight", low, n, n_ff, *many)
     yield _tensor(f"{prefix}down.weight", best, n_ff, n, *many)
+
+
+def _row_bytes(n: int, kv_cache_type: str) -> int:
+    n_elements, n_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kv_cache_type.upper()]]
+    return int(n // n_elements * n_bytes)
 
 
 def _tensor(name: str, kind: str, *shape: int) -> TensorInfo:

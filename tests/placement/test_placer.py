@@ -14,13 +14,12 @@ from specd import core
 from specd.core import EngineFacts, EngineSpec, GiveUp, ModelMemory
 from specd.errors import InvalidOption
 from specd.placement import Cpu, Device, DeviceKind, Placer
-from specd.placement.engine import footprints
-from specd.placement.estimate import Footprint
+from specd.placement.estimate import MIB, Footprint, upper_bound
 from specd.placement.layout import Layout
-from specd.placement.placer import MIB
+from specd.placement.memory_estimator import Simulate
 from specd.placement.planner import PROCESS_BYTES
 from specd.placement.resident_usage import layout_of
-from specd.store.shape import read_shape
+from specd.store.shape import Shape, read_shape
 from tests.gguf_files import write_llama
 
 GIB = 2**30
@@ -51,9 +50,15 @@ class Box:
     def devices(self) -> Sequence[Device]:
         return self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
 
-    def fit(self, *, is_complete: bool = True) -> Placer:
+    def fit(
+        self,
+        simulate: Simulate = lambda loads: [None] * len(loads),
+        *,
+        is_complete: bool = True,
+    ) -> Placer:
         return Placer(
             read_shape,
+            simulate,
             is_complete=lambda: is_complete,
             devices=self.devices,
             cpu=lambda: self.cpu,
@@ -76,9 +81,12 @@ def asked(
 
 
 def models(spec: EngineSpec) -> list[Footprint]:
-    drafter = read_shape(Path(spec.drafter)) if spec.drafter else None
-    found = footprints(spec, read_shape(Path(spec.weights)), drafter)
-    return [model for model in found if model is not None]
+    target = read_shape(Path(spec.weights))
+    spec = replace(spec, n_ctx=min(spec.n_ctx, target.n_ctx_train))
+    found = [upper_bound(spec, target)]
+    if spec.drafter:
+        found.append(upper_bound(spec, read_shape(Path(spec.drafter)), is_drafter=True))
+    return found
 
 
 # --------------------------------------------------------------------------------- places
@@ -136,7 +144,7 @@ def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.INFO):
         placement = Box([gpu(0, free_mib)]).fit().place(asked(spec, give_up=GiveUp.DRAFTER))
     assert placement.spec.drafter is None
-    assert "512 tokens of context; no drafter, because small needs 1 MiB, and" in caplog.text
+    assert "512 tokens of context; no drafter, because small needs 2 MiB, and" in caplog.text
 
 
 @pytest.mark.contract("sched.memory")
@@ -211,6 +219,97 @@ def test_a_file_that_tells_nothing_takes_what_it_is_long(
 def test_files_that_are_gone_are_left_to_the_engine() -> None:
     gone = EngineSpec(weights="/nowhere", drafter="/nowhere/else")
     assert Box([]).fit().place(asked(gone)).fits
+
+
+# --------------------------------------------------------------------------------- simulated
+
+
+class Simulator:
+    """llama.cpp's answers: half of what the upper bound says; None for the models that fail."""
+
+    def __init__(self, *failing: str) -> None:
+        self.failing = failing
+        self.loads: list[core.SimulatedLoad] = []
+
+    def __call__(
+        self, loads: Sequence[core.SimulatedLoad]
+    ) -> list[list[core.ContextMemory] | None]:
+        self.loads.extend(loads)
+        return [self.answer(load) for load in loads]
+
+    def answer(self, load: core.SimulatedLoad) -> list[core.ContextMemory] | None:
+        path = load.spec.drafter if load.is_drafter else load.spec.weights
+        assert path is not None
+        if path in self.failing:
+            return None
+        return [self.context(read_shape(Path(path)), load, n_ctx) for n_ctx in load.n_ctxs]
+
+    def context(self, shape: Shape, load: core.SimulatedLoad, n_ctx: int) -> core.ContextMemory:
+        spec = replace(load.spec, n_ctx=n_ctx)
+        bound = upper_bound(spec, shape, is_drafter=load.is_drafter)
+        return core.ContextMemory(
+            n_ctx=n_ctx,
+            layers=tuple((at, block.cache_bytes // 2) for at, block in enumerate(bound.blocks)),
+            n_cells=n_ctx,
+            scratch_bytes=bound.device_scratch_bytes // 2,
+            results_bytes=bound.host_scratch_bytes // 2,
+        )
+
+
+def test_a_model_that_fits_by_its_upper_bound_is_not_simulated(spec: EngineSpec) -> None:
+    simulator = Simulator()
+    for gpus in ([], [gpu(0, 4000)]):
+        assert Box(gpus).fit(simulator).place(asked(spec)).fits
+    assert not simulator.loads
+
+
+def test_a_model_that_may_not_fit_is_simulated_once(spec: EngineSpec) -> None:
+    needed = sum(model.total_bytes for model in models(spec))
+    simulator = Simulator()
+    box = Box([], available=needed)
+    assert not box.fit().place(asked(spec)).fits
+    fit = box.fit(simulator)
+    placement = fit.place(asked(spec))
+    assert placement.fits
+    assert dict(placement.bytes_by_device)["CPU"] < needed
+    assert [load.is_drafter for load in simulator.loads] == [False, True]
+    assert [load.n_ctxs for load in simulator.loads] == [(256, 512)] * 2
+    assert fit.place(asked(replace(spec, n_ctx=300))).fits
+    assert len(simulator.loads) == 2
+
+
+def test_a_longer_context_than_the_simulated_ones_is_simulated_again(tmp_path: Path) -> None:
+    weights = write_llama(tmp_path / "x.gguf", extra={"llama.context_length": 65_536})
+    spec = EngineSpec(weights=str(weights), n_ctx=32_768)
+    simulator = Simulator()
+    fit = Box([], available=0).fit(simulator)
+    fit.place(asked(spec))
+    fit.place(asked(replace(spec, n_ctx=65_536)))
+    assert [load.n_ctxs[-1] for load in simulator.loads] == [32_768, 65_536]
+    box = Box([gpu(0, 4000)])
+    fit = box.fit(simulator)
+    short, long = (
+        dict(fit.place(asked(replace(spec, n_ctx=n))).bytes_by_device)["GPU-0"]
+        for n in (32_768, 65_536)
+    )
+    assert long > short
+
+
+def test_residents_of_a_full_machine_are_simulated_too(spec: EngineSpec) -> None:
+    other = replace(spec, use_mmap=False, kv_cache_type="f32")
+    simulator = Simulator()
+    Box([], available=0).fit(simulator).place(asked(spec, other))
+    assert {load.spec.kv_cache_type for load in simulator.loads} == {"f16", "f32"}
+
+
+def test_a_model_that_llama_cpp_cannot_simulate_counts_by_its_upper_bound(spec: EngineSpec) -> None:
+    needed = sum(model.total_bytes for model in models(spec))
+    simulator = Simulator(spec.weights, str(spec.drafter))
+    box = Box([], available=needed)
+    fit = box.fit(simulator)
+    assert fit.place(asked(spec)) == box.fit().place(asked(spec))
+    fit.place(asked(spec))
+    assert len(simulator.loads) == 2  # not asked again
 
 
 # ------------------------------------------------------------------------------ beside others
@@ -429,10 +528,10 @@ def test_nothing_is_placed_while_usage_is_recorded(spec: EngineSpec) -> None:
     read = box.devices
 
     def devices() -> Sequence[Device]:
-        held.append(fit._lock.locked())
+        held.append(fit._lock.locked())  # noqa: SLF001 - only the lock shows it
         return read()
 
-    fit._devices = devices
+    fit._devices = devices  # noqa: SLF001 - only the lock shows it
     facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
     fit.record_usage(placed, facts)
     fit.place(asked(spec))

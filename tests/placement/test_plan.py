@@ -12,8 +12,9 @@ from specd import core
 from specd.core import GiveUp
 from specd.errors import InvalidOption
 from specd.placement import Device, DeviceKind
-from specd.placement.planner import MIB
-from tests.placement.placement_cases import Case, layers_by_llama_cpp, pieces
+from specd.placement.estimate import MIB
+from specd.placement.planner import PROCESS_BYTES
+from tests.placement.placement_cases import Case, layers_by_llama_cpp, model, pieces
 from tests.placement.published_models import GIB, gpus, shape
 
 PAIR = Case(target="llama3.1:8b Q4_K_M", drafter="llama3.2:1b Q4_K_M", n_ctx=4096)
@@ -21,7 +22,7 @@ LARGE = Case(target="llama3.3:70b Q4_K_M", drafter="llama3.2:1b Q4_K_M", n_ctx=4
 
 
 def layers(case: Case, spec: core.EngineSpec) -> dict[str, int]:
-    return pieces(layers_by_llama_cpp(spec, len(shape(case.target).layers)))
+    return pieces(layers_by_llama_cpp(spec, len(shape(case.target).layer_bytes)))
 
 
 def integrated(gib: int) -> Device:
@@ -287,7 +288,9 @@ def test_several_gpus_that_work_at_once_keep_copies_of_what_they_are_handed() ->
     whole, cut = (replace(case, num_gpu=n).place(gpus("24+24")) for n in (-1, 64))
     everything, without = (sum(dict(p.bytes_by_device).values()) for p in (whole, cut))
     mask, rows = 2 * 32_768 * 512, 4 * 5120 * 512
-    assert everything - without == 3 * (mask + rows) * 3  # on two of them, and in main memory
+    copies = 3 * (mask + rows) * 3  # on two of them, and in main memory
+    streamed = 2 * shape(case.target).layer_bytes[0]  # through both
+    assert everything - without == copies - streamed
 
 
 def test_a_target_that_is_cut_says_so() -> None:
@@ -313,9 +316,12 @@ def test_a_cut_target_leaves_room_to_bring_a_layer_over() -> None:
     (card,) = gpus("24")
     placement = replace(LARGE, drafter=None).place([card])
     there = dict(placement.bytes_by_device)["GPU-0"]
-    a_layer = max(layer.weights_bytes for layer in shape(LARGE.target).layers)
+    n_kept = len(shape(LARGE.target).layer_bytes) + 1 - placement.spec.n_gpu_layers
+    footprint = model(LARGE.target).at(placement.spec.n_ctx)
+    streamed = max(block.weights_bytes for block in footprint.blocks[:n_kept])
+    assert there == PROCESS_BYTES + footprint.on_device(placement.spec.n_gpu_layers) + streamed
     reserve = int(0.04 * card.total_bytes)
-    assert 0 <= card.free_bytes - reserve - there - a_layer < a_layer
+    assert 0 <= card.free_bytes - reserve - there < streamed
 
 
 @pytest.mark.parametrize("free_mib, n_layers", [(24_500, 81), (24_100, 81), (23_900, 76)])

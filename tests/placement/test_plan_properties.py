@@ -15,9 +15,9 @@ from specd import core
 from specd.core import GiveUp
 from specd.placement import Device, DeviceKind
 from specd.placement.config import PlacementConfig
-from specd.placement.estimate import Block, Footprint
+from specd.placement.estimate import MIB, Block, Footprint
 from specd.placement.plan import CPU, plan
-from specd.placement.planner import MIB, PROCESS_BYTES, SHARE, MachineMemory, Model
+from specd.placement.planner import PROCESS_BYTES, SHARE, MachineMemory, Model
 from tests.placement.placement_cases import layers_by_llama_cpp
 
 LEAST_CTX = 256
@@ -161,6 +161,9 @@ class Asked:
             taken[device] += n_bytes
         for device in {*layers} - {""}:
             taken[device] += target.device_scratch_bytes
+            # For long prompts the blocks in main memory are copied to it, one at a time.
+            kept = zip(layers, target.blocks, strict=False)
+            taken[device] += max((b.weights_bytes for at, b in kept if at == ""), default=0)
             if "" not in layers and len({*layers}) > 1:
                 taken[device] += 3 * target.transfer_bytes
         if spec.devices:

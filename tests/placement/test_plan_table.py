@@ -54,7 +54,7 @@ def test_models_lie_where_an_expert_would_put_them(row: dict[str, Any]) -> None:
 
 
 def assert_as_expected(row: dict[str, Any], spec: core.EngineSpec) -> None:
-    n_blocks = len(shape(row["target"]).layers)
+    n_blocks = len(shape(row["target"]).layer_bytes)
     layers = pieces(layers_by_llama_cpp(spec, n_blocks))
     n_on_cpu = layers.pop("", 0)
     number, _, devices = row["place"].rpartition(": ")

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from specd import core
+from specd.placement.placer import describe_placement
 from specd.placement.planner import MachineMemory
 from specd.placement.shortage import short_name
-from specd.placement.summary import describe_placement
 from tests.placement.placement_cases import Case, model
 from tests.placement.published_models import GIB, gpus
 

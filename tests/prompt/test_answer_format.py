@@ -1,4 +1,4 @@
-"""How a model writes is found out from its template, or from the name of its parser."""
+"""The answer format comes from the template or from the name of the parser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specd.prompt import AnswerFormat
 from specd.prompt.answer_format import AnswerParser, uses_harmony
 from tests.prompt.tools.splits import TOOLS, Answer, ids, parse, parsed
 
-MODEL = core.ModelRef(name="m:latest", full_name="m", digest="", weights=Path("/m"))
+MODEL = core.LocalModel(name="m:latest", full_name="m", digest="", weights=Path("/m"))
 HARMONY = "{{ '<|start|>' }}{{ '<|channel|>' }}{{ '<|message|>' }}"
 CALL = '<tool_call>{"name": "now"}</tool_call>'
 THINKER = "<think></think><tool_call>"
@@ -52,7 +52,7 @@ def reader(form: AnswerFormat) -> AnswerParser:
         ("</think> alone", None),
     ],
 )
-def test_tags_are_those_of_the_template(template: str, tags: tuple[str, str] | None) -> None:
+def test_tags_come_from_the_template(template: str, tags: tuple[str, str] | None) -> None:
     form = of(template)
     assert form.tags == tags
     assert form.is_thinking == (tags is not None)
@@ -61,14 +61,14 @@ def test_tags_are_those_of_the_template(template: str, tags: tuple[str, str] | N
         assert read(form, f"\n{tags[0]}\nhm{tags[1]}\n\nyes") == Answer("yes", "hm")
 
 
-def test_a_model_that_can_think_has_tags_for_all_that_its_template_hides() -> None:
+def test_a_thinking_model_has_tags_even_if_its_template_has_none() -> None:
     assert of(capabilities=("completion", "thinking")).tags == ("<think>", "</think>")
     assert of(parser="ministral").tags == ("[THINK]", "[/THINK]")
     assert of(parser="gemma4").tags == ("<|channel>thought", "<channel|>")
     assert of(parser="cohere").tags == ("<|START_THINKING|>", "<|END_THINKING|>")
 
 
-def test_a_go_template_says_where_its_model_thinks_and_calls() -> None:
+def test_tags_and_calls_of_a_go_template() -> None:
     text = (
         "{{ range .Messages }}{{ if .Thinking }}<muse>{{ .Thinking }}</muse>{{ end }}{{ .Content }}"
         "{{ if .ToolCalls }}<do>{{ range .ToolCalls }}{{ .Function.Arguments }}{{ end }}{{ end }}"
@@ -82,7 +82,7 @@ def test_a_go_template_says_where_its_model_thinks_and_calls() -> None:
 
 @pytest.mark.contract("think.apart")
 @pytest.mark.parametrize("think", [None, True, "high", False])
-def test_thinking_is_parted_from_the_answer_whether_it_was_asked_for_or_not(think: Any) -> None:
+def test_thinking_is_separated_even_if_not_requested(think: Any) -> None:
     assert read(of(THINKER, think=think), "<think>hm</think>yes") == Answer("yes", "hm")
     ministral = of("{{ x }}", think=think, parser="ministral")
     assert read(ministral, "[THINK]hm[/THINK]yes") == Answer("yes", "hm")
@@ -90,20 +90,20 @@ def test_thinking_is_parted_from_the_answer_whether_it_was_asked_for_or_not(thin
     assert (called.content, called.thinking, called.names) == ("yes", "hm", ["now"])
 
 
-def test_an_answer_without_thinking_is_the_text_as_it_is() -> None:
+def test_an_answer_without_thinking_is_unchanged() -> None:
     for text in ("  yes <think>no</think>", "<thin", "\n"):
         assert read(of(THINKER, think=False), text) == Answer(text)
     assert of("no tags").parser("") is None
 
 
-def test_a_template_that_lets_a_model_think_unasked_does_not_fill_the_answer_with_it() -> None:
+def test_thinking_opened_by_the_template_is_separated_from_the_answer() -> None:
     form = of(THINKER, think=False)
     assert read(form, "hm</think>\n\nyes", "<|assistant|><think>\n") == Answer("yes", "hm")
     assert form.thinking_tags("<|assistant|><think>\n") == ("", "</think>")
     assert form.thinking_tags("<|assistant|>") is None
 
 
-def test_a_grammar_is_told_what_may_be_thought_before() -> None:
+def test_thinking_tags_for_a_grammar() -> None:
     assert of(THINKER).thinking_tags("") == ("<think>", "</think>")
     assert of(THINKER).thinking_tags("x<think>\n") == ("", "</think>")
     assert of("no tags").thinking_tags("") is None
@@ -112,14 +112,14 @@ def test_a_grammar_is_told_what_may_be_thought_before() -> None:
     assert of(HARMONY).thinking_tags(begun) is None
 
 
-def test_calls_are_looked_for_where_there_are_tools() -> None:
+def test_calls_are_parsed_only_with_tools() -> None:
     assert read(of(THINKER), CALL) == Answer(CALL)
     assert read(of("<tool_call>", tools=True), CALL).names == ["now"]
     assert "<tool_call>" in of("<tool_call>", tools=True).visible
     assert of("<tool_call>").visible == ()
 
 
-def test_calls_stand_behind_the_thinking_and_what_is_thought_of_them_is_none() -> None:
+def test_calls_inside_thinking_do_not_count() -> None:
     form = of(THINKER, tools=True)
     text = f"<think>perhaps {CALL}?</think>\n\nI look.\n{CALL}"
     answer = parsed(lambda: reader(form), text, n_cuts=1)
@@ -138,9 +138,7 @@ def test_calls_stand_behind_the_thinking_and_what_is_thought_of_them_is_none() -
         (f"{CALL}</think>", ["now"]),
     ],
 )
-def test_whoever_forgot_to_stop_thinking_has_called_with_the_last_words(
-    text: str, names: list[str]
-) -> None:
+def test_calls_at_the_end_of_unclosed_thinking_count(text: str, names: list[str]) -> None:
     form = of(THINKER, tools=True)
     answer = parsed(lambda: reader(form), text, n_cuts=1)
     assert answer.names == names
@@ -166,11 +164,11 @@ def test_whoever_forgot_to_stop_thinking_has_called_with_the_last_words(
         ({}, False),
     ],
 )
-def test_harmony_is_known_by_its_marks(fields: dict[str, Any], speaks: bool) -> None:
+def test_harmony_is_detected_by_its_tokens(fields: dict[str, Any], speaks: bool) -> None:
     assert uses_harmony(replace(MODEL, **fields)) == speaks
 
 
-def test_harmony_thinks_whatever_was_asked_and_calls_where_there_are_tools() -> None:
+def test_harmony_always_thinks_and_calls_only_with_tools() -> None:
     text = "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b"
     for think in (None, False, "low"):
         form = of(HARMONY, think=think)
@@ -182,7 +180,7 @@ def test_harmony_thinks_whatever_was_asked_and_calls_where_there_are_tools() -> 
     assert read(of(HARMONY), call) == Answer("{}")
 
 
-def test_mistrals_ids_have_nine_signs_where_its_template_counts_them() -> None:
+def test_call_ids_have_nine_characters_if_the_template_requires_it() -> None:
     for template, n in (("[TOOL_CALLS] {% if id|length != 9 %}", 9), ("[TOOL_CALLS]", 13)):
         parser = of(template, tools=True).parser("")
         assert parser is not None

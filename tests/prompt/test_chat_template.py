@@ -8,7 +8,7 @@ import pytest
 
 from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, StoreError
-from specd.prompt.chat_template import render_chat, render_text
+from specd.prompt.chat_template import render_chat
 
 USER = Message(role="user", content="Hi <b> & 日本")
 
@@ -56,7 +56,7 @@ def test_generation_marks_are_ignored() -> None:
 
 
 @pytest.mark.contract("templates.jinja")
-def test_strftime_now_asks_the_given_clock() -> None:
+def test_strftime_now_uses_the_given_clock() -> None:
     assert (
         render("{{ strftime_now('%d %b %Y') }}", now=lambda: dt.datetime(2026, 8, 1, tzinfo=dt.UTC))
         == "01 Aug 2026"
@@ -64,21 +64,21 @@ def test_strftime_now_asks_the_given_clock() -> None:
 
 
 @pytest.mark.contract("think.kwargs", "think.default-on")
-def test_thinking_is_on_unless_refused_and_an_effort_is_named() -> None:
+def test_thinking_variables() -> None:
     template = "{{ enable_thinking }} {{ reasoning_effort }}"
     assert render(template) == "True "
     assert render(template, think=False) == "False "
     assert render(template, think="high") == "True high"
 
 
-def test_bos_is_cut_where_the_vocabulary_adds_it() -> None:
+def test_bos_is_removed_if_the_tokenizer_adds_it() -> None:
     template = "{{ bos_token }}{{ bos_token }}x"
     assert render(template, bos_token="<s>") == "<s>x"
     assert render(template, bos_token="<s>", adds_bos=False) == "<s><s>x"
 
 
 @pytest.mark.contract("chat.message-fields")
-def test_messages_bring_their_tool_calls_and_thinking() -> None:
+def test_messages_have_their_tool_calls_and_thinking() -> None:
     message = Message(
         role="assistant",
         thinking="hm",
@@ -105,24 +105,11 @@ def test_messages_bring_their_tool_calls_and_thinking() -> None:
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
     ],
 )
-def test_a_template_that_fails_says_why(template: str, says: str) -> None:
+def test_a_failing_template_gives_its_reason(template: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         render(template)
 
 
-def test_a_text_that_is_no_template_is_the_models_fault() -> None:
+def test_a_template_with_a_syntax_error_is_damaged() -> None:
     with pytest.raises(StoreError, match="damaged: Expected an expression"):
         render("{% if %}")
-
-
-def test_a_bare_prompt_stays_bare_without_a_template() -> None:
-    assert render_text(None, "def f(", system="unused") == "def f("
-
-
-def test_a_text_is_one_user_turn_after_system_and_history() -> None:
-    template = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
-    history = (Message(role="user", content="1"), Message(role="assistant", content="2"))
-    assert render_text(template, "3", system="s", history=history) == (
-        "[system:s][user:1][assistant:2][user:3]"
-    )
-    assert render_text(template, "3") == "[user:3]"

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from specd.core import Message, ToolCall
-from specd.go_template import GoTemplateError
+from specd.errors import GoTemplateError
 from specd.prompt.go_prompt import Thinking, go_chat, go_infill
+from tests.fast import computes_long
 
 pytestmark = pytest.mark.contract("templates.go-modes", "templates.go-json")
 
@@ -56,7 +57,7 @@ def test_a_template_with_messages_gets_the_whole_chat() -> None:
     assert text == "[system:Be brief.][user:Hi][assistant:Hello]|Be brief.||<no value>"
 
 
-def test_neighbours_of_one_role_become_one_message_and_system_texts_are_joined() -> None:
+def test_adjacent_messages_of_one_role_are_merged_and_system_texts_joined() -> None:
     tool = Message(role="tool", content="1", tool_name="f")
     turns = (SYSTEM, SYSTEM, USER, AGAIN, tool, tool, SYSTEM)
     assert chat(TURNS + "{{ .System }}", *turns) == (
@@ -65,7 +66,7 @@ def test_neighbours_of_one_role_become_one_message_and_system_texts_are_joined()
     )
 
 
-def test_a_message_brings_all_that_it_has() -> None:
+def test_a_message_has_all_its_fields() -> None:
     call = ToolCall(name="f", arguments={"b": 1, "a": ["<", 2.5, 10**6]}, id="call_1", index=1)
     template = (
         "{{ range .Messages }}{{ .Thinking }}|{{ len .Images }}|{{ .ToolName }}|{{ .ToolCallID }}|"
@@ -113,7 +114,7 @@ def test_the_parts_of_a_tool_print_as_json(part: str) -> None:
 
 
 @pytest.mark.contract("templates.go-functions")
-def test_properties_are_walked_by_name_with_their_types() -> None:
+def test_properties_iterate_by_name_with_their_types() -> None:
     template = (
         "{{ range .Tools }}{{ range $name, $p := .Function.Parameters.Properties }}"
         "{{ $name }}: {{ $p.Type }} {{ toTypeScriptType $p }} {{ $p.ToTypeScriptType }} "
@@ -140,12 +141,12 @@ EMPTY = '{"name":"","description":"","parameters":{"type":"","properties":null}}
         ),
     ],
 )
-def test_an_odd_tool_is_no_reason_to_fail(tool: dict[str, object], json_text: str) -> None:
+def test_a_malformed_tool_renders(tool: dict[str, object], json_text: str) -> None:
     template = "{{ range .Tools }}{{ . }}{{ end }}{{ range .Messages }}{{ end }}"
     assert chat(template, tools=[tool]) == json_text
 
 
-def test_without_tools_there_is_nothing_to_ask_for() -> None:
+def test_tools_are_false_without_tools() -> None:
     template = "{{ if .Tools }}tools{{ end }}{{ .Tools }}{{ range .Messages }}{{ end }}"
     assert chat(template) == "null"
 
@@ -153,7 +154,7 @@ def test_without_tools_there_is_nothing_to_ask_for() -> None:
 # ----------------------------------------------------------------------------- turn by turn
 
 
-def test_a_template_without_messages_is_run_for_every_turn_and_cut_at_the_answer() -> None:
+def test_a_template_without_messages_runs_once_per_turn_up_to_the_response() -> None:
     assert chat(LEGACY, SYSTEM, USER) == "<s>Be brief.<u>Hi<a>"
     assert chat(LEGACY, SYSTEM, USER, ASSISTANT, AGAIN) == (
         "<s>Be brief.<u>Hi<a>Hello<end><u>Bye<a>"
@@ -178,11 +179,11 @@ def test_a_template_without_messages_is_run_for_every_turn_and_cut_at_the_answer
         ("{{ .Prompt }}<a>{{ printf `%s` .Response }}<e>", "Hi<a>"),
     ],
 )
-def test_nothing_stands_behind_the_answers_place(template: str, text: str) -> None:
+def test_the_prompt_ends_at_the_response(template: str, text: str) -> None:
     assert chat(template, USER) == text
 
 
-def test_a_template_that_names_no_answer_gets_it_at_its_end() -> None:
+def test_a_template_without_a_response_gets_it_appended() -> None:
     turns = (USER, ASSISTANT, AGAIN)
     assert chat("<u>{{ .Prompt }}<a>", *turns) == "<u>Hi<a>Hello<u>Bye<a>"
 
@@ -190,7 +191,7 @@ def test_a_template_that_names_no_answer_gets_it_at_its_end() -> None:
 # ------------------------------------------------------------------------------- the rest
 
 
-def test_infill_is_given_both_sides_of_the_gap() -> None:
+def test_infill_gets_the_text_before_and_after_the_gap() -> None:
     template = (
         "{{ if .Suffix }}<pre>{{ .Prompt }}<suf>{{ .Suffix }}<mid>{{ else }}{{ .Prompt }}{{ end }}"
     )
@@ -209,7 +210,7 @@ def test_infill_is_given_both_sides_of_the_gap() -> None:
         ("max", True, "true max true"),
     ],
 )
-def test_think_is_on_where_the_model_can(
+def test_think_is_on_by_default_if_the_model_can_think(
     think: bool | str | None, can_think: bool, says: str
 ) -> None:
     thinking = Thinking.of(think, can_think=can_think)
@@ -218,14 +219,15 @@ def test_think_is_on_where_the_model_can(
     assert chat(template + "{{ range .Messages }}{{ end }}", thinking=thinking) == says
 
 
-def test_all_turns_of_a_chat_share_one_bound() -> None:
+@computes_long
+def test_all_turns_of_a_chat_share_one_budget() -> None:
     costly = "{{ range 100000 }}{{ end }}{{ .Prompt }}{{ .Response }}"
     assert chat(costly, USER) == "Hi"
     with pytest.raises(GoTemplateError, match="takes too"):
         chat(costly, *(USER, ASSISTANT) * 12)
 
 
-def test_a_template_that_fails_says_where() -> None:
+def test_the_error_of_a_template_has_its_position() -> None:
     with pytest.raises(GoTemplateError, match=r'^template: :1:24: executing "" at <.Nope>: can'):
         chat("{{ range .Messages }}{{ .Nope }}{{ end }}", USER)
     with pytest.raises(GoTemplateError, match="unclosed action"):

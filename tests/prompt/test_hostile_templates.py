@@ -1,4 +1,4 @@
-"""Chat templates that reach for what is not theirs: the files, the process, all of the memory."""
+"""Chat templates that try to reach files, the process, or all of the memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import pytest
 
 from specd.core import Message, ToolCall
 from specd.errors import SpecdError
-from specd.prompt.render_process import Job
-from specd.prompt.renderer import Renderer
+from specd.prompt.renderer import Job, Renderer
 
 CANARY = "canary-7c1f"
 MESSAGES = (
     Message(role="user", content="Hi {0.__class__}"),
     Message(role="assistant", content="", tool_calls=(ToolCall(name="f", arguments={"a": 1}),)),
 )
-#: What a Python object gives away where nobody looks.
+#: Attributes of Python objects that lead out of a sandbox.
 GRABS = (
     "''.__class__.__mro__[1].__subclasses__()",
     "''|attr('__class__')",
@@ -91,7 +90,7 @@ def renderer() -> Iterator[Renderer]:
 
 
 def rendered(renderer: Renderer, template: str) -> str:
-    """The prompt, or what is wrong."""
+    """Return the prompt, or the error's text."""
     try:
         return renderer.render(Job(template=template, messages=MESSAGES))
     except SpecdError as error:
@@ -99,7 +98,7 @@ def rendered(renderer: Renderer, template: str) -> str:
 
 
 @pytest.mark.parametrize("template", [f"{{{{ {grab} }}}}" for grab in GRABS] + [*STATEMENTS])
-def test_nothing_is_read_but_the_chat(renderer: Renderer, template: str) -> None:
+def test_a_hostile_template_reads_only_the_chat(renderer: Renderer, template: str) -> None:
     text = rendered(renderer, template)
     is_refused = text.startswith("refused: ")
     for word in ("root:", CANARY, "<class", "<function", "<module", "os.environ", "subclasses"):
@@ -109,13 +108,13 @@ def test_nothing_is_read_but_the_chat(renderer: Renderer, template: str) -> None
         assert word not in text
 
 
-def test_the_process_has_no_secrets_and_writes_no_files(
+def test_the_worker_inherits_no_secrets_and_writes_no_files(
     renderer: Renderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPECD_API_KEYS", CANARY * 4)
     renderer.workers.close()
     renderer.start()
-    (process,) = renderer.workers._idle.queue
+    (process,) = renderer.workers.idle.queue
     rendered(renderer, "x")  # it has begun
     with open(f"/proc/{process.pid}/environ", "rb") as environ:  # noqa: PTH123
         told = environ.read()

@@ -1,4 +1,4 @@
-"""Miniatures of what the families' templates do with messages, and what they are given for it."""
+"""Small versions of the families' templates, and the message format that each gets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def render(template: str, *messages: Message, **options: Any) -> str:
     ],
     ids=["hermes", "llama", "mistral", "deepseek", "gpt-oss", "gemma", "parts", "never", "printed"],
 )
-def test_what_a_template_takes_is_found_by_trying(template: str, shape: TemplateNeeds) -> None:
+def test_probing_finds_the_message_format(template: str, shape: TemplateNeeds) -> None:
     assert probe_template(template) == shape
 
 
@@ -83,7 +83,7 @@ def test_llama() -> None:
 
 
 @pytest.mark.contract("templates.jinja")
-def test_mistral_gets_short_ids_and_roles_that_take_turns() -> None:
+def test_mistral_gets_short_ids_and_alternating_roles() -> None:
     called = '[{"name": "f", "arguments": {"é": 1, "a": "x"}, "id": "call00001"}]'
     wanted = f"[INST]Hi[/INST][TOOL_CALLS]{called}[TOOL_RESULTS]42 call00001[/TOOL_RESULTS]"
     assert render(MISTRAL, USER, CALL, RESULT) == wanted
@@ -104,7 +104,7 @@ def test_mistral_gets_short_ids_and_roles_that_take_turns() -> None:
 
 
 @pytest.mark.contract("templates.jinja")
-def test_deepseek_gets_arguments_as_text_and_no_content_beside_them() -> None:
+def test_deepseek_gets_text_arguments_and_null_content() -> None:
     assert render(DEEPSEEK, SYSTEM, USER, CALL, RESULT) == (
         'Be brief.<U>Hi<A><call>f\n```json\n{"é": 1, "a": "x"}\n```<O>42<A><think>\n'
     )
@@ -124,7 +124,7 @@ def test_gpt_oss() -> None:
 
 
 @pytest.mark.contract("templates.jinja")
-def test_gemma_finds_the_system_text_in_the_users_turn() -> None:
+def test_gemma_gets_the_system_text_in_the_user_message() -> None:
     assert render(GEMMA_2, SYSTEM, USER) == "<turn>user\nBe brief.\nHi</turn>\n<turn>model\n"
     assert render(GEMMA_2, SYSTEM) == "<turn>user\nBe brief.</turn>\n<turn>model\n"
     text = render(GEMMA_2, USER, ANSWER, SYSTEM, USER)
@@ -132,19 +132,19 @@ def test_gemma_finds_the_system_text_in_the_users_turn() -> None:
 
 
 @pytest.mark.contract("templates.jinja")
-def test_content_may_have_to_be_parts() -> None:
+def test_content_may_be_a_list_of_parts() -> None:
     assert render(PARTS, SYSTEM, USER) == "<system>Be brief.<user>Hi"
 
 
 @pytest.mark.contract("templates.bad")
-def test_what_no_order_helps_is_refused_in_the_templates_words() -> None:
+def test_a_refusal_has_the_templates_own_message() -> None:
     with pytest.raises(InvalidRequest, match=r"^chat template: roles must alternate$"):
         render(MISTRAL, USER, ANSWER, Message(role="critic", content="x"))
     with pytest.raises(InvalidRequest, match="no call before"):
         render(GPT_OSS, USER, RESULT)
 
 
-def test_an_answer_that_has_begun_is_gone_on_with() -> None:
+def test_the_model_continues_a_final_assistant_message() -> None:
     begun = Message(role="assistant", content="Yes, b")
     assert render(HERMES, USER, begun) == "<user>Hi<a><think></think>Yes, b"
     assert render(GEMMA_2, USER, begun) == "<turn>user\nHi</turn>\n<turn>model\nYes, b"
@@ -153,7 +153,7 @@ def test_an_answer_that_has_begun_is_gone_on_with() -> None:
     assert render(always, USER, ANSWER) == "<U>Hi<A><think>\nhm</think>\n\nYes"
 
 
-def test_granite_and_deepseek_have_a_word_of_their_own_for_thinking() -> None:
+def test_granite_and_deepseek_get_their_own_thinking_variable() -> None:
     template = "{% if thinking %}think {% endif %}{{ messages[0].content }}"
     assert render(template, USER) == "think Hi"
     assert render(template, USER, think=False) == "Hi"

@@ -1,4 +1,4 @@
-"""Chats made over for templates that ask for order."""
+"""Normalization of chats for templates that require an order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def result(content: str, **fields: str) -> Message:
     return Message(role="tool", content=content, **fields)  # type: ignore[arg-type]
 
 
-def test_what_is_merged_keeps_its_calls_images_and_thoughts() -> None:
+def test_merged_messages_keep_calls_images_and_thinking() -> None:
     first = Message(role="assistant", content="a", thinking="x", images=(b"1",))
     second = Message(role="assistant", thinking="y", tool_calls=(F,), images=(b"2",))
     (message,) = merge_messages([first, second])
@@ -26,7 +26,7 @@ def test_what_is_merged_keeps_its_calls_images_and_thoughts() -> None:
     assert (message.images, message.tool_calls) == ((b"1", b"2"), (F,))
 
 
-def test_results_of_tools_are_not_merged() -> None:
+def test_tool_results_are_not_merged() -> None:
     assert len(merge_messages([result("1"), result("2")])) == 2
 
 
@@ -52,24 +52,24 @@ def test_a_result_without_its_call_stays_as_it_is() -> None:
     assert link_tool_results(strays) == strays
 
 
-def test_ids_that_clients_use_again_are_answered_in_order() -> None:
+def test_results_of_repeated_ids_match_in_order() -> None:
     again = ToolCall(name="h", id="mine")
     chat = link_tool_results(
         [calls(G, again), result("1", tool_call_id="mine"), result("2", tool_call_id="mine")]
     )
     assert [m.tool_name for m in chat[1:]] == ["g", "h"]
-    # Who was answered by id is not answered by name, and the other way round.
+    # A call that is matched by id is not matched by name again, and vice versa.
     chat = link_tool_results(
         [calls(G, G), result("1", tool_call_id="mine"), result("2"), result("3")]
     )
     assert [m.tool_name for m in chat[1:]] == ["g", "g", ""]
 
 
-def test_a_chat_of_many_calls_costs_what_its_length_is_worth() -> None:
-    """Work is counted: every call of a function, Python's own included."""
+def test_linking_results_takes_linear_time() -> None:
+    """The work is the number of function calls, including built-in ones."""
 
     def n_steps(n: int) -> int:
-        # Answered from the last to the first, by id: each is the far end of what waits.
+        # Results in reverse order, by id: each call is the last of the pending ones.
         asked = calls(*(ToolCall(name="f", id=f"c{i}") for i in range(n)))
         chat = [asked, *(result("", tool_call_id=f"c{i}") for i in reversed(range(n)))]
         seen: list[str] = []
@@ -85,7 +85,7 @@ def test_a_chat_of_many_calls_costs_what_its_length_is_worth() -> None:
     assert n_steps(800) < 5 * n_steps(200)
 
 
-def test_order_puts_one_system_text_in_front_and_renames_calls() -> None:
+def test_normalizing_puts_one_system_message_first_and_renames_calls() -> None:
     system = Message(role="system", content="s")
     user = Message(role="user", content="u")
     chat = [user, user, system, calls(G), result("1", tool_call_id="mine"), system]

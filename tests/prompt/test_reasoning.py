@@ -1,4 +1,4 @@
-"""Thinking is parted from the answer, however the stream was cut."""
+"""Thinking is separated from the answer, for any split of the stream."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_only_the_first_close_tag_counts() -> None:
     assert parse(["<think>a</think>b</think>"]) == ("a", "b</think>")
 
 
-def test_text_flows_before_the_end_is_known() -> None:
+def test_text_is_emitted_before_the_end_is_known() -> None:
     parser = ReasoningParser()
     assert parser.feed("<think>one ").thinking == "one "
     assert parser.feed("two</t").thinking == "two"
@@ -56,7 +56,7 @@ def test_text_flows_before_the_end_is_known() -> None:
     assert parser.feed("is").thinking == "</this"
 
 
-def test_a_tag_that_the_prompt_has_opened_may_be_opened_once_more() -> None:
+def test_the_model_may_repeat_the_open_tag_of_the_prompt() -> None:
     assert parse(["\n<think>\nhm</think>yes"], starts_thinking=True) == ("hm", "yes")
     assert parse(["<thin"], starts_thinking=True) == ("<thin", "")
     assert parse([" \n<thin"], starts_thinking=True) == ("<thin", "")
@@ -88,7 +88,7 @@ def test_every_two_way_split_parses_the_same(text: str) -> None:
 
 
 @given(thinking=st.text(), content=st.text())
-def test_what_was_written_is_read_back(thinking: str, content: str) -> None:
+def test_written_thinking_is_parsed_back(thinking: str, content: str) -> None:
     thinking = thinking.replace("</think>", "").lstrip()
     content = content.lstrip()
     if (thinking + "</think>").find("</think>") != len(thinking) or not thinking:

@@ -1,4 +1,4 @@
-"""Which template a model's prompt comes from, and what of the model it is given."""
+"""The choice of a model's template, and the template's variables."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from specd.core import Message, ModelRef, Templating, TextPrompt
+from specd.core import LocalModel, Message, Templating, TextPrompt
 from specd.errors import Unsupported
 from specd.prompt import chat_prompt, text_prompt
 
 JINJA = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{{ reasoning_effort }}"
 GO = "{{ range .Messages }}[{{ .Role }}:{{ .Content }}]{{ end }}{{ .Think }}{{ .ThinkLevel }}"
-MODEL = ModelRef(
+MODEL = LocalModel(
     name="user/m:1",
     full_name="registry.ollama.ai/user/m:1",
     digest="0",
@@ -28,7 +28,7 @@ HI = Message(role="user", content="Hi")
 
 
 @pytest.mark.contract("chat.no-template", "templates.go-served")
-def test_a_chat_is_rendered_by_the_template_that_counts() -> None:
+def test_a_chat_is_rendered_with_the_effective_template() -> None:
     assert chat_prompt(MODEL, [HI]) == "<user>Hi"
     assert chat_prompt(BY_GO, [HI]) == "[user:Hi]false"
     bare = replace(MODEL, chat_template=None, go_template=None)
@@ -36,7 +36,7 @@ def test_a_chat_is_rendered_by_the_template_that_counts() -> None:
 
 
 @pytest.mark.contract("generate.system", "generate.modelfile")
-def test_a_text_is_a_turn_behind_the_models_own() -> None:
+def test_a_text_follows_the_models_own_messages() -> None:
     text = TextPrompt(text="Hi")
     assert text_prompt(MODEL, text) == "<system>Be brief.<user>1<assistant>2<user>Hi"
     assert text_prompt(BY_GO, text) == "[system:Be brief.][user:1][assistant:2][user:Hi]false"
@@ -44,19 +44,19 @@ def test_a_text_is_a_turn_behind_the_models_own() -> None:
     assert text_prompt(BY_GO, replace(text, system="S", context=(1,))) == "[system:S][user:Hi]false"
 
 
-def test_raw_is_bare_and_so_is_a_text_without_a_template() -> None:
+def test_raw_text_and_text_without_a_template_are_unchanged() -> None:
     assert text_prompt(BY_GO, TextPrompt(text="Hi", raw=True)) == "Hi"
     assert text_prompt(replace(MODEL, chat_template=None), TextPrompt(text="Hi")) == "Hi"
 
 
 @pytest.mark.contract("generate.template")
-def test_a_template_of_the_request_is_go_whatever_the_model_has() -> None:
+def test_a_template_in_the_request_is_a_go_template() -> None:
     text = TextPrompt(text="Hi", template="{{ .System }}>{{ .Prompt }}|")
     assert text_prompt(MODEL, text) == "Be brief.>1|2>Hi|"
 
 
 @pytest.mark.contract("generate.suffix")
-def test_a_suffix_is_for_go_templates_or_for_the_ggufs_own_tokens() -> None:
+def test_a_suffix_uses_the_go_template_or_the_infill_tokens() -> None:
     gap = TextPrompt(text="a", suffix="b", system="unused")
     infills = replace(MODEL, go_template="{{ .Prompt }}_{{ .Suffix }}{{ .System }}")
     assert text_prompt(infills, gap) == "a_b<no value>"
@@ -70,7 +70,7 @@ def test_a_suffix_is_for_go_templates_or_for_the_ggufs_own_tokens() -> None:
 
 
 @pytest.mark.contract("think.go", "think.default-on")
-def test_thinking_is_on_where_the_model_can() -> None:
+def test_thinking_is_on_by_default_if_the_model_can_think() -> None:
     thinker = replace(BY_GO, capabilities=("completion", "thinking"))
     assert chat_prompt(thinker, [HI]) == "[user:Hi]truemedium"
     assert chat_prompt(thinker, [HI], think=False) == "[user:Hi]false"
@@ -79,7 +79,7 @@ def test_thinking_is_on_where_the_model_can() -> None:
 
 @pytest.mark.contract("think.harmony")
 @pytest.mark.parametrize("model", [MODEL, BY_GO])
-def test_the_greatest_effort_of_harmony_is_high(model: ModelRef) -> None:
+def test_harmony_renders_max_effort_as_high(model: LocalModel) -> None:
     oss = replace(model, parser="harmony", capabilities=("completion", "thinking"))
     assert chat_prompt(oss, [HI], think="max").endswith("high")
     assert chat_prompt(oss, [HI], think="low").endswith("low")
@@ -90,7 +90,7 @@ def mark(number: int) -> str:
 
 
 @pytest.mark.parametrize("model", [MODEL, BY_GO])
-def test_each_image_has_its_mark_before_its_turn(model: ModelRef) -> None:
+def test_image_markers_precede_the_text(model: LocalModel) -> None:
     messages = [Message(role="user", content="a", images=(b"1", b"2")), HI]
     text = chat_prompt(model, [messages[0], Message(role="assistant"), HI], image_marker=mark)
     assert "#0#1a" in text
@@ -111,7 +111,7 @@ def test_each_image_has_its_mark_before_its_turn(model: ModelRef) -> None:
         ("[img-0][img-0] [img-7]", "#1#0[img-0] [img-7]"),
     ],
 )
-def test_an_image_stands_where_its_tag_is(text: str, expected: str) -> None:
+def test_an_image_tag_places_the_marker(text: str, expected: str) -> None:
     prompt = TextPrompt(text=text, images=(b"1", b"2"), raw=True)
     assert text_prompt(MODEL, prompt, image_marker=mark) == expected
     for model in (MODEL, BY_GO):
@@ -121,7 +121,7 @@ def test_an_image_stands_where_its_tag_is(text: str, expected: str) -> None:
         assert expected in chat_prompt(model, [turn], image_marker=mark)
 
 
-def test_a_tag_is_for_the_images_of_its_own_turn() -> None:
+def test_an_image_tag_refers_to_images_of_its_own_message() -> None:
     turns = [
         Message(role="user", content="a [img]", images=(b"1",)),
         Message(role="assistant", content="[img] [img-0]"),
@@ -136,7 +136,7 @@ def test_a_tag_is_for_the_images_of_its_own_turn() -> None:
 @pytest.mark.parametrize(
     "changes", [{"family": "qwen3"}, {"name": "deepseek-r1:8b"}, {"name": "u/deepseek-r1:x"}]
 )
-def test_thoughts_that_a_client_sent_back_are_forgotten(changes: dict[str, str]) -> None:
+def test_thinking_in_earlier_answers_is_removed(changes: dict[str, str]) -> None:
     model = replace(BY_GO, **changes)  # type: ignore[arg-type]
     thought = Message(role="assistant", content="\n<think>hm</think>\n\nyes")
     half = Message(role="assistant", content="<think>hm")

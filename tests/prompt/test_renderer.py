@@ -1,4 +1,4 @@
-"""Chat templates of strangers: what they may take, and what becomes of the others."""
+"""Limits of untrusted chat templates, and errors above them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from specd.core import Message, ToolCall
 from specd.errors import InvalidRequest, StoreError, WorkerDied
-from specd.prompt import render_process
-from specd.prompt.render_process import Job, Result, render_job
-from specd.prompt.renderer import MAX_TEMPLATE_CHARACTERS, Renderer
+from specd.prompt import renderer as rendering
+from specd.prompt.renderer import MAX_TEMPLATE_CHARACTERS, Job, Renderer, Result, render_job
 
 HI = (Message(role="user", content="Hi"),)
 LOUD = "{% for m in messages %}[{{ m.content | upper }}]{% endfor %}"
@@ -27,7 +26,7 @@ def renderer() -> Iterator[Renderer]:
     renderer.close()
 
 
-def test_a_prompt_comes_back_from_the_other_process(renderer: Renderer) -> None:
+def test_a_prompt_is_rendered_in_a_worker_process(renderer: Renderer) -> None:
     call = ToolCall(name="f", arguments={"b": [1.5, None], "a": "ü"}, id="1")
     job = Job(
         template="{{ bos_token }}{{ messages[1].tool_calls[0].function.arguments | tojson }}"
@@ -44,7 +43,7 @@ def test_a_prompt_comes_back_from_the_other_process(renderer: Renderer) -> None:
     assert render_job(job) == Result(text=expected)
 
 
-def test_numbers_of_any_size_come_through(renderer: Renderer) -> None:
+def test_integers_of_any_size_are_rendered(renderer: Renderer) -> None:
     job = Job(
         template="{{ tools[0].n }} {{ messages[0].tool_calls[0].function.arguments.n }}",
         messages=(
@@ -76,7 +75,7 @@ messages = st.builds(
 
 
 @given(st.tuples(messages, messages), words, st.sampled_from([None, True, False, "high"]))
-def test_a_job_is_the_same_on_the_other_side(
+def test_a_job_survives_encoding(
     sent: tuple[Message, ...], word: str, think: bool | str | None
 ) -> None:
     job = Job(template=word, messages=sent, tools=({"a": word},), eos_token=word, think=think)
@@ -93,7 +92,7 @@ def test_a_job_is_the_same_on_the_other_side(
         ("{{ 'x'.center(100000000) }}", InvalidRequest, "memory|too long"),
     ],
 )
-def test_what_goes_wrong_there_is_told_here(
+def test_errors_in_the_worker_are_raised(
     renderer: Renderer, template: str, error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
@@ -108,7 +107,7 @@ def test_what_goes_wrong_there_is_told_here(
         "{{ 9 ** (9 ** 9) }}",
     ],
 )
-def test_a_template_without_an_end_is_stopped(
+def test_an_endless_template_is_stopped(
     renderer: Renderer, template: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with ThreadPoolExecutor() as others:
@@ -120,13 +119,13 @@ def test_a_template_without_an_end_is_stopped(
     assert renderer.render(Job(template=LOUD, messages=HI)) == "[HI]"
 
 
-def test_processes_that_die_are_no_fault_of_the_template(renderer: Renderer) -> None:
-    renderer.workers._command = (sys.executable, "-c", "import os; os.abort()")
+def test_dying_workers_raise_worker_died(renderer: Renderer) -> None:
+    renderer.workers.command = (sys.executable, "-c", "import os; os.abort()")
     with pytest.raises(WorkerDied, match=r"^chat template: the server.s worker process .* SIGABRT"):
         renderer.render(Job(template=LOUD, messages=HI))
 
 
-def test_an_answer_too_large_for_memory_is_the_templates_fault(
+def test_a_result_too_large_for_memory_is_an_invalid_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def encode(result: Result) -> bytes:
@@ -135,14 +134,14 @@ def test_an_answer_too_large_for_memory_is_the_templates_fault(
         return b"refused"
 
     monkeypatch.setattr(Result, "encode", encode)
-    assert render_process.answer(Job(template=LOUD, messages=HI).encode()) == b"refused"
+    assert rendering.answer(Job(template=LOUD, messages=HI).encode()) == b"refused"
 
 
 def test_a_prompt_longer_than_any_context_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(render_process, "MAX_PROMPT_BYTES", 3)
+    monkeypatch.setattr(rendering, "MAX_PROMPT_BYTES", 3)
     assert render_job(Job(template=LOUD, messages=HI)).failed
 
 
-def test_a_template_of_a_book_is_not_tried(renderer: Renderer) -> None:
+def test_a_template_above_the_length_limit_is_damaged(renderer: Renderer) -> None:
     with pytest.raises(StoreError, match="more than 1048576 characters"):
         renderer.render(Job(template="x" * (MAX_TEMPLATE_CHARACTERS + 1), messages=HI))

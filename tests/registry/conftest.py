@@ -1,4 +1,4 @@
-"""A store of one's own, a registry of one's own, and a clock that waits for nobody."""
+"""A store, a registry and timers that do not wait, for each test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = Sizes(min_part=4000, max_part=8000, span=1000)
 
 
 class FakeWaits(TransferTimers):
-    """Nothing is waited for; a watch ends when `expire` is called."""
+    """Timers that do not wait; a watch ends when `expire` is called."""
 
     def __init__(self) -> None:
         self.slept: list[float] = []
@@ -48,7 +48,7 @@ class FakeWaits(TransferTimers):
 
 @dataclass
 class Client:
-    """One daemon's registry room over its own store."""
+    """A daemon's registry client with its own store."""
 
     root: Path
     keys: Path | None
@@ -89,7 +89,7 @@ async def remote() -> AsyncIterator[FakeRegistry]:
 
 @pytest.fixture
 async def clients(tmp_path: Path) -> AsyncIterator[Callable[[str], Client]]:
-    """Make clients by name; one of the same name has the same store."""
+    """Return a function that makes clients by name; equal names share a store."""
     made: list[Client] = []
 
     def make(name: str) -> Client:

@@ -1,4 +1,4 @@
-"""A registry in memory that can be told to misbehave, over real HTTP."""
+"""A registry in memory over real HTTP, with configurable faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG = "application/vnd.docker.container.image.v1+json"
 MODEL = "application/vnd.ollama.image.model"
 
-#: Answers one request for a blob's bytes, here `data` from `start`, in its own way.
+#: Answers one request for the blob's bytes `data` from `start` in a faulty way.
 Fault = Callable[[web.Request, bytes, int], Awaitable[web.StreamResponse]]
 
 
@@ -33,7 +33,7 @@ def layer(data: bytes, media: str = MODEL) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One request.  range: the header's; empty for none."""
+    """One request.  range: the header's value; empty without one."""
 
     method: str
     path: str
@@ -46,7 +46,7 @@ class Seen:
 
 @dataclass
 class FakeRegistry:
-    """faults: taken one by one by the requests for bytes; the rest are answered well.
+    """faults: each request for bytes takes one; further requests are answered normally.
 
     manifest_faults, token_faults, location_faults, commit_faults: likewise, by those for manifests,
     for tokens, for where bytes lie, and by an upload's last one, which is heard all the same.
@@ -117,7 +117,7 @@ class FakeRegistry:
                 web.put("/v2/{ns}/{model}/blobs/uploads/{id}", self._commit),
             ]
         )
-        # What a fault holds up ends with its client, or with the server.
+        # A stalled answer ends with its client or with the server.
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.01)
         await runner.setup()
         try:
@@ -273,7 +273,7 @@ def status(code: int, text: str = "", **headers: str) -> Fault:
 
 
 def cut(n: int) -> Fault:
-    """Send n bytes of what was promised, then drop the connection."""
+    """Send n bytes, then drop the connection."""
 
     async def answer(request: web.Request, data: bytes, start: int) -> web.StreamResponse:
         response = await _promised(request, data)
@@ -286,7 +286,7 @@ def cut(n: int) -> Fault:
 
 
 def stall(n: int, stalled: asyncio.Event, code: int = 206) -> Fault:
-    """Send n bytes, say so, and nothing more."""
+    """Send n bytes, set the event, and stall."""
 
     async def answer(request: web.Request, data: bytes, start: int) -> web.StreamResponse:
         response = await _promised(request, data, code)
@@ -299,7 +299,7 @@ def stall(n: int, stalled: asyncio.Event, code: int = 206) -> Fault:
 
 
 def silent(heard: asyncio.Event) -> Fault:
-    """Say that the request has come, and never answer it."""
+    """Set the event when the request arrives, and never answer it."""
 
     async def answer(_: web.Request, _data: bytes, _start: int) -> web.StreamResponse:
         heard.set()
@@ -310,7 +310,7 @@ def silent(heard: asyncio.Event) -> Fault:
 
 
 def then(event: asyncio.Event) -> Fault:
-    """Answer well, when the event has come."""
+    """Answer normally once the event is set."""
 
     async def answer(request: web.Request, data: bytes, start: int) -> web.StreamResponse:
         response = await _promised(request, data)
@@ -322,7 +322,7 @@ def then(event: asyncio.Event) -> Fault:
 
 
 def at(offset: int) -> Fault:
-    """The right bytes, said to be others."""
+    """Send the right bytes with the wrong range."""
 
     async def answer(_: web.Request, data: bytes, _start: int) -> web.StreamResponse:
         said = f"bytes {offset}-{offset + len(data) - 1}/*"
@@ -332,7 +332,7 @@ def at(offset: int) -> Fault:
 
 
 def damaged(request: web.Request, data: bytes, start: int) -> Awaitable[web.StreamResponse]:
-    """The right number of wrong bytes."""
+    """Send the right number of wrong bytes."""
 
     async def answer() -> web.StreamResponse:
         response = await _promised(request, data)

@@ -1,4 +1,4 @@
-"""Tokens: signed for Ollama's registry, anonymous for others, and sent to nobody else."""
+"""Tokens: requested with and without a signature, and sent only to the registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 
 from specd import core
 from specd.errors import RegistryError
-from specd.registry.challenge import text_to_sign
+from specd.registry.authentication import text_to_sign
 from specd.registry.remote import BODY_TIMEOUT_S, RESPONSE_TIMEOUT_S
 from tests.registry.conftest import Client
 from tests.registry.fake_registry import FakeRegistry, digest_of, stall, status
@@ -24,7 +24,7 @@ WEIGHTS = bytes(range(256)) * 20
 
 
 def signed_by(folder: Path) -> Callable[[web.Request], bool]:
-    """Whether the request carries the signature of the key in that folder."""
+    """Return a check that a request has the signature of the key in that folder."""
 
     def admits(request: web.Request) -> bool:
         public, _, signature = request.headers.get("Authorization", "").partition(":")
@@ -42,7 +42,9 @@ def signed_by(folder: Path) -> Callable[[web.Request], bool]:
 
 
 @pytest.mark.contract("pull.auth")
-async def test_the_users_key_opens_a_private_model(client: Client, remote: FakeRegistry) -> None:
+async def test_a_private_model_is_pulled_with_the_users_key(
+    client: Client, remote: FakeRegistry
+) -> None:
     assert client.keys is not None
     remote.token, remote.admits = "secret", signed_by(client.keys)
     remote.add("me/m/x", WEIGHTS)
@@ -52,7 +54,9 @@ async def test_the_users_key_opens_a_private_model(client: Client, remote: FakeR
     assert len(asked) == 1, "one token serves the whole pull"
 
 
-async def test_a_token_server_that_wants_no_signature(client: Client, remote: FakeRegistry) -> None:
+async def test_a_token_server_may_refuse_the_signature(
+    client: Client, remote: FakeRegistry
+) -> None:
     remote.token = "anybody"
     remote.admits = lambda request: "Authorization" not in request.headers
     remote.add("me/m/x", WEIGHTS)
@@ -71,9 +75,7 @@ async def test_a_user_without_a_home_asks_without_a_key(
     await client.registry.close()
 
 
-async def test_a_key_that_cannot_be_used_is_done_without(
-    client: Client, remote: FakeRegistry
-) -> None:
+async def test_an_unusable_key_is_ignored(client: Client, remote: FakeRegistry) -> None:
     assert client.keys is not None
     client.keys.mkdir()
     (client.keys / "id_ed25519").write_text("damaged")
@@ -82,7 +84,7 @@ async def test_a_key_that_cannot_be_used_is_done_without(
     await client.pull(remote.name("me/m/x"))
 
 
-async def test_who_is_not_admitted_is_told_so(client: Client, remote: FakeRegistry) -> None:
+async def test_a_refused_token_is_reported(client: Client, remote: FakeRegistry) -> None:
     remote.token, remote.admits = "secret", lambda _: False
     remote.add("me/m/x", WEIGHTS)
     with pytest.raises(RegistryError, match="unauthorized: access denied: who are you"):
@@ -100,14 +102,16 @@ async def test_a_token_server_that_gives_no_token(
         await client.pull(remote.name("me/m/x"))
 
 
-async def test_a_realm_that_is_not_there(client: Client, remote: FakeRegistry) -> None:
+async def test_an_unreachable_realm_is_reported(client: Client, remote: FakeRegistry) -> None:
     remote.token, remote.realm = "secret", f"{remote.url}/none"
     remote.add("me/m/x", WEIGHTS)
     with pytest.raises(RegistryError, match="404: no token server"):
         await client.pull(remote.name("me/m/x"))
 
 
-async def test_a_realm_elsewhere_gets_no_signature(client: Client, remote: FakeRegistry) -> None:
+async def test_a_realm_on_another_host_gets_no_signature(
+    client: Client, remote: FakeRegistry
+) -> None:
     remote.token = "secret"
     remote.realm = f"{remote.url.replace('127.0.0.1', 'localhost')}/token"
     remote.add("me/m/x", WEIGHTS)
@@ -116,9 +120,7 @@ async def test_a_realm_elsewhere_gets_no_signature(client: Client, remote: FakeR
     assert not any(seen.path == "/token" for seen in remote.seen)
 
 
-async def test_a_token_server_that_never_ends_is_asked_again(
-    client: Client, remote: FakeRegistry
-) -> None:
+async def test_a_stalled_token_server_is_asked_again(client: Client, remote: FakeRegistry) -> None:
     stalled = asyncio.Event()
     remote.token = "secret"
     remote.token_faults.append(stall(3, stalled, 200))
@@ -131,7 +133,7 @@ async def test_a_token_server_that_never_ends_is_asked_again(
     await pull
 
 
-async def test_a_token_that_has_expired_is_replaced(client: Client, remote: FakeRegistry) -> None:
+async def test_an_expired_token_is_replaced(client: Client, remote: FakeRegistry) -> None:
     remote.token = "old"
     remote.add("me/m/x", WEIGHTS)
 

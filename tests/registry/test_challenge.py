@@ -1,4 +1,4 @@
-"""A 401 read, and the request that answers it."""
+"""Challenges of a 401, and the token requests that answer them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from specd.errors import RegistryError
-from specd.registry.challenge import Challenge, parse_challenge, text_to_sign
+from specd.registry.authentication import Challenge, parse_challenge, text_to_sign
 
 REGISTRY = URL("https://registry.example/v2/library/m/manifests/latest")
 _TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126))
 
 
 @given(realm=_TEXT.filter(bool), service=_TEXT, scope=_TEXT, order=st.permutations(range(3)))
-def test_a_challenge_is_read_as_it_was_written(
-    realm: str, service: str, scope: str, order: list[int]
-) -> None:
+def test_a_challenge_is_parsed(realm: str, service: str, scope: str, order: list[int]) -> None:
     def quoted(text: str) -> str:
         return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -30,17 +28,17 @@ def test_a_challenge_is_read_as_it_was_written(
 
 
 @given(st.text())
-def test_no_header_is_too_strange(header: str) -> None:
+def test_any_header_parses_without_an_error(header: str) -> None:
     assert parse_challenge(f"Basic {header}") is None
     parse_challenge(f"Bearer {header}")
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", 'Basic realm="x"', 'Bearer service="x"'])
-def test_what_is_no_challenge(header: str) -> None:
+def test_other_headers_are_no_challenge(header: str) -> None:
     assert parse_challenge(header) is None
 
 
-def test_the_request_for_a_token_is_gos() -> None:
+def test_the_token_request_matches_gos() -> None:
     challenge = Challenge(
         realm="https://registry.example/v2/token?account=x",
         service="ollama.com",
@@ -74,6 +72,6 @@ def test_every_request_has_its_own_nonce() -> None:
         "",
     ],
 )
-def test_a_token_is_asked_for_at_the_registry_alone(realm: str) -> None:
+def test_a_realm_on_another_host_is_refused(realm: str) -> None:
     with pytest.raises(RegistryError, match=r'does not match original host "registry.example"'):
         Challenge(realm=realm).token_url(REGISTRY)

@@ -1,4 +1,4 @@
-"""Real daemons push to, and pull from, the registry that the OCI's specification grew out of."""
+"""Real daemons push to, and pull from, Docker's registry."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from typing import Any
 import ollama
 import pytest
 
-from scripts.oci_registry import NoRegistry
 from specd.store import StoreWriter
 from specd.store import name as names
 from tests.daemon_process import FAKE_ENGINE, Daemon, running
 from tests.gguf_files import OllamaStore, write_llama
 from tests.registry.conftest import Client
 from tests.registry.fake_registry import FakeRegistry, digest_of, stall
-from tests.registry.oci_registry import serving
+from tests.registry.oci_registry import NoRegistry, serving
 from tests.registry.test_partial import as_ollama_reads
 
 #: Two spans, the first of 16 MiB.
@@ -50,7 +49,7 @@ def a_model(root: Path, name: str) -> None:
 
 
 def assert_same(one: Path, other: Path) -> None:
-    """Two stores, byte for byte."""
+    """Compare two stores byte for byte."""
     compared = filecmp.dircmp(one, other)
     assert (compared.left_only, compared.right_only, compared.funny_files) == ([], [], [])
     assert filecmp.cmpfiles(one, other, compared.common_files, shallow=False)[1:] == ([], [])
@@ -65,7 +64,7 @@ async def lines_of(daemon: Daemon, path: str, **body: Any) -> list[dict[str, Any
 
 
 @pytest.mark.contract("push.registry")
-async def test_what_is_pushed_is_pulled_byte_for_byte(
+async def test_a_pushed_model_is_pulled_byte_for_byte(
     address: str, tmp_path: Path, clients: Callable[[str], Client]
 ) -> None:
     name = f"{address}/me/small:x"
@@ -86,18 +85,16 @@ async def test_a_pulled_model_answers(address: str, tmp_path: Path) -> None:
     async with running(tmp_path / "here", engine=FAKE_ENGINE) as daemon:
         lines = await lines_of(daemon, "/api/push", model=name, insecure=True)
         assert lines[-1] == {"status": "success"}
-    async with running(tmp_path / "there") as daemon:
-        client = ollama.AsyncClient(daemon.url)
+    async with running(tmp_path / "there") as daemon, ollama.AsyncClient(daemon.url) as client:
         pull = await client.pull(name, insecure=True, stream=True)
         said = [part.status async for part in pull]
         assert (said[0], said[-1]) == ("pulling manifest", "success")
         answer = await client.generate(name, "Hello", options={"num_predict": 4})
         assert answer.eval_count == 4
-        await client._client.aclose()
 
 
 @pytest.mark.contract("pull.resume")
-async def test_a_daemon_killed_in_mid_pull_goes_on_where_it_was(
+async def test_a_pull_resumes_after_the_daemon_was_killed(
     remote: FakeRegistry, tmp_path: Path
 ) -> None:
     remote.add("me/large/x", LARGE)

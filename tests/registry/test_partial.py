@@ -1,4 +1,4 @@
-"""A download's state on disk: Ollama's files, whoever wrote them, and whatever happened to them."""
+"""A download's state on disk, in Ollama's format, also after crashes and damage."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PART = Sizes().download_part
 
 
 def as_ollama_reads(path: Path) -> tuple[int, list[dict[str, int]]]:
-    """The total and the parts that Ollama's `Prepare` would go on with."""
+    """Return the total and the parts with which Ollama's `Prepare` would resume."""
     states = sorted(path.parent.glob(f"{path.name}-*"))
     parts = [json.loads(state.read_bytes()) for state in states]
-    # When it has finished it removes the files numbered 0 to n - 1, and fails where one is missing.
+    # At the end Ollama removes the files 0 to n - 1, and fails if one is missing.
     assert {state.name for state in states} == {f"{path.name}-{n}" for n in range(len(parts))}
     return sum(part["Size"] for part in parts), parts
 
@@ -84,7 +84,7 @@ def test_a_new_download_looks_like_ollamas(path: Path) -> None:
 
 
 @pytest.mark.contract("pull.partial", "pull.resume")
-def test_what_ollama_began_goes_on(path: Path) -> None:
+def test_ollamas_partial_state_is_resumed(path: Path) -> None:
     as_ollama_writes(path, 1000, (0, 600, 250), (600, 400, 400))
     assert bytes_on_disk(path) == 650
     files = opened(path, 1000, PART(1000))
@@ -92,7 +92,7 @@ def test_what_ollama_began_goes_on(path: Path) -> None:
     files.close()
 
 
-def test_a_state_that_shrinks_has_no_old_tail(path: Path) -> None:
+def test_a_shorter_state_overwrites_a_longer_one(path: Path) -> None:
     files = opened(path, 1000, PART(1000))
     files.save([Part(0, 0, 1000, 999)])
     files.save([Part(0, 0, 1000, 1)])
@@ -100,8 +100,8 @@ def test_a_state_that_shrinks_has_no_old_tail(path: Path) -> None:
     assert as_ollama_reads(path)[1][0]["Completed"] == 1
 
 
-def test_what_a_crash_cut_short_is_fetched_again(path: Path) -> None:
-    """Ollama empties a state before it writes it anew."""
+def test_a_state_truncated_by_a_crash_counts_as_empty(path: Path) -> None:
+    """Ollama truncates a state file before it writes the new state."""
     total = 250 * MB
     as_ollama_writes(
         path, total, *((n * 100 * MB, min(100, 250 - n * 100) * MB, 7) for n in (0, 1, 2))
@@ -129,9 +129,7 @@ def test_a_state_that_says_more_than_its_part_has_counts_for_nothing(path: Path)
     files.close()
 
 
-def test_bytes_are_on_the_disk_before_it_is_said(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_are_synced_before_their_state(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = opened(path, 1000, PART(1000))
     said: list[tuple[int, int]] = []
 
@@ -146,7 +144,7 @@ def test_bytes_are_on_the_disk_before_it_is_said(
     assert as_ollama_reads(path)[1][0]["Completed"] == 12
 
 
-def test_another_blobs_files_are_left_alone(path: Path) -> None:
+def test_files_of_other_blobs_are_not_touched(path: Path) -> None:
     foreign = path.with_name(f"{path.name}-x")
     foreign.write_text("{}")
     files = opened(path, 1000, PART(1000))
@@ -155,7 +153,7 @@ def test_another_blobs_files_are_left_alone(path: Path) -> None:
     assert list(path.parent.iterdir()) == [foreign]
 
 
-def test_one_process_at_a_time(path: Path) -> None:
+def test_a_partial_file_is_locked_by_one_process(path: Path) -> None:
     files = opened(path, 1000, PART(1000))
     with pytest.raises(StoreError, match="another process is downloading sha256-aaa"):
         opened(path, 1000, PART(1000))
@@ -163,7 +161,7 @@ def test_one_process_at_a_time(path: Path) -> None:
     opened(path, 1000, PART(1000)).close()
 
 
-def test_a_full_disk_has_gos_words(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_full_disk_has_gos_text(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = opened(path, 1000, PART(1000))
 
     def full(*_: object) -> int:
@@ -175,7 +173,7 @@ def test_a_full_disk_has_gos_words(path: Path, monkeypatch: pytest.MonkeyPatch) 
     files.close()
 
 
-def test_a_folder_that_cannot_be_written(path: Path) -> None:
+def test_an_unwritable_folder_is_an_error(path: Path) -> None:
     with pytest.raises(StoreError, match="No such file or directory"):
         opened(path / "none" / "x", 1000, PART(1000))
 
@@ -197,7 +195,7 @@ _STATE = st.one_of(
     total=st.integers(0, 1000),
     size=st.none() | st.integers(0, 1200),
 )
-def test_whatever_lies_there_becomes_a_download(
+def test_any_leftover_files_become_a_valid_download(
     states: dict[int, bytes], total: int, size: int | None
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -225,7 +223,7 @@ def test_whatever_lies_there_becomes_a_download(
 
 
 @pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_or_a_quota_that_is_full_is_told_in_gos_words(
+def test_a_full_disk_or_quota_has_gos_text(
     path: Path, monkeypatch: pytest.MonkeyPatch, full: int
 ) -> None:
     def no_room(*_: object) -> int:

@@ -1,4 +1,4 @@
-"""A pull as clients see it, and what lies in the store when it ends, however it ends."""
+"""Progress lines of a pull, and the store after its success, failure or cancellation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.registry.test_partial import as_ollama_writes
 
 Clients = Callable[[str], Client]
 
-#: Three parts, ten spans; the small ones are spans of their own.
+#: Three parts in ten spans.
 WEIGHTS = random.Random(1).randbytes(9500)
 SYSTEM = b"Be brief."
 CONFIG = b'{"model_format":"gguf"}'
@@ -66,7 +66,7 @@ ENDING = [
 
 
 def assert_whole(client: Client, remote: FakeRegistry) -> None:
-    """The store holds the model, byte for byte, and nothing else."""
+    """Assert that the store holds exactly the model, byte for byte."""
     blobs = (WEIGHTS, SYSTEM, CONFIG)
     for data in blobs:
         assert client.writer.blob_path(digest_of(data)).read_bytes() == data
@@ -91,7 +91,7 @@ async def test_the_lines_of_a_pull(client: Client, remote: FakeRegistry, name: s
 
 
 @pytest.mark.contract("pull.cached")
-async def test_what_is_there_is_not_fetched_again(
+async def test_a_stored_blob_is_not_fetched_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     await client.pull(name)
@@ -122,7 +122,7 @@ async def test_a_truncated_blob_is_fetched_again(
 
 
 @pytest.mark.contract("pull.sequence")
-async def test_a_newer_version_replaces_what_only_the_old_one_used(
+async def test_a_newer_version_removes_blobs_that_only_the_old_one_used(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.add("me/m/latest", WEIGHTS, b"Be long.", config=CONFIG)
@@ -138,7 +138,7 @@ async def test_a_newer_version_replaces_what_only_the_old_one_used(
 
 
 @pytest.mark.contract("pull.ranges", "pull.redirect")
-async def test_storage_elsewhere_gets_the_ranges_and_no_token(
+async def test_storage_on_another_host_gets_no_token(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.storage, remote.token = True, "secret"
@@ -157,7 +157,7 @@ async def test_storage_elsewhere_gets_the_ranges_and_no_token(
     assert len(located) == 3, "one look for each blob"
 
 
-async def test_a_server_that_knows_no_ranges(
+async def test_a_server_without_ranges_is_read_over_one_connection(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.ranges = False
@@ -165,7 +165,7 @@ async def test_a_server_that_knows_no_ranges(
     assert_whole(client, remote)
 
 
-async def test_a_server_that_knows_no_ranges_any_more(
+async def test_a_server_that_stops_supporting_ranges(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     await client.pull_until(name, lambda line: line.completed >= 0 and bool(line.total))
@@ -187,7 +187,7 @@ async def test_a_server_that_knows_no_ranges_any_more(
         status(429, Retry_After="7"),
     ],
 )
-async def test_what_passes_is_tried_again(
+async def test_temporary_errors_are_retried(
     client: Client, remote: FakeRegistry, name: str, fault: Fault
 ) -> None:
     remote.faults.extend([fault] * 4)
@@ -195,9 +195,7 @@ async def test_what_passes_is_tried_again(
     assert_whole(client, remote)
 
 
-async def test_a_cut_connection_goes_on_where_it_was_cut(
-    client: Client, remote: FakeRegistry, name: str
-) -> None:
+async def test_a_cut_connection_is_resumed(client: Client, remote: FakeRegistry, name: str) -> None:
     remote.faults.append(cut(400))
     await client.pull(name)
     assert_whole(client, remote)
@@ -207,9 +205,7 @@ async def test_a_cut_connection_goes_on_where_it_was_cut(
     ]
 
 
-async def test_a_registry_is_left_alone_for_as_long_as_it_asks(
-    client: Client, remote: FakeRegistry, name: str
-) -> None:
+async def test_retry_after_is_respected(client: Client, remote: FakeRegistry, name: str) -> None:
     remote.faults.append(status(429, Retry_After="7"))
     await client.pull(name)
     assert 7.0 in client.timers.slept
@@ -227,7 +223,7 @@ async def test_six_failures_in_a_row_end_the_pull(
 
 
 @pytest.mark.contract("pull.refusal")
-async def test_a_refusal_for_good_ends_the_pull_at_once(
+async def test_a_permanent_refusal_ends_the_pull_at_once(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.faults.extend([status(451, "not in your country")] * 1000)
@@ -237,7 +233,7 @@ async def test_a_refusal_for_good_ends_the_pull_at_once(
 
 
 async def watched(pull: asyncio.Task[Any], client: Client, seconds: float) -> None:
-    """Until it ends, what is watched for so long takes it."""
+    """Expire the watches of that length until the pull ends."""
     while not pull.done():
         await asyncio.wait({pull}, timeout=0.05)
         client.timers.expire(seconds)
@@ -257,7 +253,7 @@ async def test_a_stalled_connection_is_replaced(
     assert_whole(client, remote)
 
 
-async def test_a_registry_that_stalls_as_it_says_where_the_bytes_are(
+async def test_a_registry_that_stalls_at_the_redirect_is_asked_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     stalled = asyncio.Event()
@@ -268,7 +264,7 @@ async def test_a_registry_that_stalls_as_it_says_where_the_bytes_are(
     assert_whole(client, remote)
 
 
-async def test_a_small_answer_that_never_ends_is_asked_for_again(
+async def test_a_stalled_small_answer_is_requested_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     stalled = asyncio.Event()
@@ -279,16 +275,14 @@ async def test_a_small_answer_that_never_ends_is_asked_for_again(
     assert_whole(client, remote)
 
 
-async def test_failures_that_bring_something_are_none_in_a_row(
-    client: Client, remote: FakeRegistry
-) -> None:
+async def test_failures_with_progress_do_not_add_up(client: Client, remote: FakeRegistry) -> None:
     remote.add("me/m/x", SYSTEM, config=SYSTEM)
     remote.faults.extend([cut(1)] * (len(SYSTEM) - 1))
     await client.pull(remote.name("me/m/x"))
     assert client.writer.blob_path(digest_of(SYSTEM)).read_bytes() == SYSTEM
 
 
-async def test_bytes_of_another_place_are_refused(
+async def test_bytes_of_another_range_are_refused(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.faults.extend([at(7)] * 1000)
@@ -297,7 +291,7 @@ async def test_bytes_of_another_place_are_refused(
     assert not client.manifests()
 
 
-async def test_a_model_that_is_pulled_keeps_the_layers_that_it_shares(
+async def test_blobs_shared_with_a_running_pull_are_not_removed(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.add("me/other/x", WEIGHTS)
@@ -317,7 +311,7 @@ async def test_a_model_that_is_pulled_keeps_the_layers_that_it_shares(
     assert_whole(client, remote)
 
 
-async def test_an_expired_address_is_asked_for_again(
+async def test_an_expired_url_is_requested_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.storage = True
@@ -342,7 +336,7 @@ async def test_a_wrong_digest_leaves_nothing_behind(
     assert_whole(client, remote)
 
 
-async def test_what_was_resumed_and_is_damaged_is_fetched_anew(
+async def test_a_damaged_resumed_download_starts_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     client.writer.prepare()
@@ -354,7 +348,7 @@ async def test_what_was_resumed_and_is_damaged_is_fetched_anew(
 
 
 @pytest.mark.contract("pull.resume")
-async def test_a_client_that_leaves_keeps_what_came(
+async def test_a_cancelled_pull_keeps_its_bytes(
     clients: Clients, remote: FakeRegistry, name: str
 ) -> None:
     first, stalled = clients("store"), asyncio.Event()
@@ -365,19 +359,19 @@ async def test_a_client_that_leaves_keeps_what_came(
     assert len(kept) == 4, "the bytes, and the state of three parts"
     remote.faults.clear()
     remote.seen.clear()
-    again = clients("store")  # a daemon that was started since
+    again = clients("store")  # a restarted daemon
     await again.pull(name)
     assert_whole(again, remote)
     fetched = sum(
         int(end) - int(start) + 1
         for start, end in (wanted[6:].split("-") for wanted in remote.fetches(WEIGHTS))
     )
-    # Of each part the bytes from its beginning count: 700 of each of the three.
+    # The bytes from the start of each part count: 700 in each of three parts.
     assert fetched == len(WEIGHTS) - 3 * 700
 
 
 @pytest.mark.contract("pull.shared")
-async def test_clients_of_one_model_share_its_download(
+async def test_pulls_of_one_model_share_its_download(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     go = asyncio.Event()
@@ -393,7 +387,7 @@ async def test_clients_of_one_model_share_its_download(
 
 
 @pytest.mark.contract("pull.shared")
-async def test_the_download_ends_with_the_last_client_that_leaves(
+async def test_the_download_stops_when_its_last_client_leaves(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     go, stalled = asyncio.Event(), asyncio.Event()
@@ -411,7 +405,7 @@ async def test_the_download_ends_with_the_last_client_that_leaves(
     assert_whole(client, remote)
 
 
-async def test_a_client_that_comes_while_the_last_one_leaves(
+async def test_a_pull_that_begins_while_the_last_one_is_cancelled(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     stalled = asyncio.Event()
@@ -426,7 +420,7 @@ async def test_a_client_that_comes_while_the_last_one_leaves(
     assert_whole(client, remote)
 
 
-async def test_two_stores_side_by_side_do_not_share(
+async def test_two_stores_do_not_share_downloads(
     clients: Clients, remote: FakeRegistry, name: str
 ) -> None:
     one, other = clients("one"), clients("other")
@@ -435,7 +429,7 @@ async def test_two_stores_side_by_side_do_not_share(
     assert_whole(other, remote)
 
 
-async def test_two_daemons_of_one_store_do_not_write_the_same_file(
+async def test_two_daemons_do_not_write_the_same_partial_file(
     clients: Clients, remote: FakeRegistry, name: str
 ) -> None:
     one, other, stalled = clients("store"), clients("store"), asyncio.Event()
@@ -448,7 +442,7 @@ async def test_two_daemons_of_one_store_do_not_write_the_same_file(
     await asyncio.wait({pull})
 
 
-async def test_a_daemon_that_stops_tells_its_clients(
+async def test_closing_the_registry_ends_pulls_with_shutting_down(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     stalled = asyncio.Event()
@@ -460,7 +454,7 @@ async def test_a_daemon_that_stops_tells_its_clients(
         await pull
 
 
-async def test_a_full_disk_is_seen_before_the_download(
+async def test_a_full_disk_is_detected_before_the_download(
     client: Client, remote: FakeRegistry, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9531))
@@ -472,7 +466,7 @@ async def test_a_full_disk_is_seen_before_the_download(
     assert_whole(client, remote)
 
 
-async def test_a_disk_that_fills_up_keeps_what_came(
+async def test_a_disk_that_fills_up_keeps_the_bytes(
     client: Client, remote: FakeRegistry, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = os.pwrite
@@ -504,7 +498,9 @@ async def test_an_empty_blob_and_a_manifest_without_sizes(
     assert client.writer.blob_path(digest_of(WEIGHTS)).read_bytes() == WEIGHTS
 
 
-async def test_a_manifest_that_lies_about_a_size(client: Client, remote: FakeRegistry) -> None:
+async def test_a_manifest_with_a_wrong_size_is_refused(
+    client: Client, remote: FakeRegistry
+) -> None:
     remote.add("me/m/x", WEIGHTS)
     manifest = json.loads(remote.manifests["me/m/x"])
     manifest["layers"][0]["size"] = 9000
@@ -515,7 +511,7 @@ async def test_a_manifest_that_lies_about_a_size(client: Client, remote: FakeReg
 
 
 @pytest.mark.contract("pull.unknown")
-async def test_an_unknown_model(client: Client, remote: FakeRegistry) -> None:
+async def test_an_unknown_model_is_an_error(client: Client, remote: FakeRegistry) -> None:
     with pytest.raises(RegistryError, match=r"^pull model manifest: file does not exist$"):
         await client.pull(remote.name("me/none/latest"))
     assert client.files() == set()
@@ -538,7 +534,7 @@ async def test_an_unknown_model(client: Client, remote: FakeRegistry) -> None:
         ),
     ],
 )
-async def test_what_is_no_model_is_said_before_it_is_fetched(
+async def test_an_image_that_is_no_model_is_refused_before_the_download(
     client: Client, remote: FakeRegistry, manifest: bytes, said: str
 ) -> None:
     remote.manifests["me/image/latest"] = manifest
@@ -548,7 +544,7 @@ async def test_what_is_no_model_is_said_before_it_is_fetched(
     assert client.files() == set()
 
 
-async def test_a_digest_is_no_path(client: Client, remote: FakeRegistry) -> None:
+async def test_a_digest_that_is_a_path_is_refused(client: Client, remote: FakeRegistry) -> None:
     evil = layer(b"x") | {"digest": "sha256:../../../../etc/passwd"}
     manifest = {"config": layer(b"{}"), "layers": [evil]}
     remote.manifests["me/m/x"] = json.dumps(manifest).encode()
@@ -557,26 +553,30 @@ async def test_a_digest_is_no_path(client: Client, remote: FakeRegistry) -> None
 
 
 @pytest.mark.contract("pull.insecure")
-async def test_plain_http_must_be_asked_for(client: Client, remote: FakeRegistry) -> None:
+async def test_plain_http_needs_insecure(client: Client, remote: FakeRegistry) -> None:
     with pytest.raises(RegistryError, match=r"^insecure protocol http$"):
         await anext(client.registry.pull(remote.name("me/m/latest")))
 
 
-async def test_a_registry_without_tls_is_told_apart(client: Client, remote: FakeRegistry) -> None:
+async def test_the_error_of_a_registry_without_tls_mentions_insecure(
+    client: Client, remote: FakeRegistry
+) -> None:
     lines = client.registry.pull(remote.name("me/m/latest").replace("http:", "https:"))
     await anext(lines)
     with pytest.raises(RegistryError, match=r"a registry over plain HTTP needs `insecure`$"):
         await anext(lines)
 
 
-async def test_a_redirect_to_nowhere(client: Client, remote: FakeRegistry, name: str) -> None:
+async def test_a_redirect_to_an_invalid_url_is_refused(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
     remote.faults.extend([status(302, Location="http://[")] * 100)
     with pytest.raises(RegistryError, match="a redirect to an invalid URL"):
         await client.pull(name)
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", "data:,x"])
-async def test_a_redirect_out_of_http(
+async def test_a_redirect_to_another_protocol_is_refused(
     client: Client, remote: FakeRegistry, name: str, target: str
 ) -> None:
     remote.manifest_faults.extend([status(302, Location=target)] * 100)
@@ -589,7 +589,7 @@ async def test_a_redirect_out_of_http(
     assert client.manifests() == set()
 
 
-async def test_a_registry_that_is_busy_is_asked_again(
+async def test_a_busy_registry_is_asked_again(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.manifest_faults.extend([status(503), cut(0)])
@@ -598,7 +598,7 @@ async def test_a_registry_that_is_busy_is_asked_again(
     assert client.timers.slept[:2] == [1.0, 2.0]
 
 
-async def test_a_registry_that_stays_busy_is_told(
+async def test_a_registry_that_stays_busy_is_an_error(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     remote.manifest_faults.extend([status(503, "busy", Retry_After="900")] * 3)
@@ -607,31 +607,35 @@ async def test_a_registry_that_stays_busy_is_told(
     assert client.timers.slept == [60.0, 60.0]
 
 
-async def test_a_manifest_may_be_elsewhere(client: Client, remote: FakeRegistry, name: str) -> None:
+async def test_a_manifest_may_be_on_another_host(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
     moved = f"{remote.url.replace('127.0.0.1', 'localhost')}/v2/me/m/manifests/latest"
     remote.manifest_faults.append(status(307, Location=moved))
     await client.pull(name)
     assert_whole(client, remote)
 
 
-async def test_redirects_that_never_end(client: Client, remote: FakeRegistry, name: str) -> None:
+async def test_the_number_of_redirects_is_limited(
+    client: Client, remote: FakeRegistry, name: str
+) -> None:
     remote.manifest_faults.extend([status(302, Location="/v2/me/m/manifests/latest")] * 100)
     with pytest.raises(RegistryError, match="more than 10 redirects"):
         await client.pull(name)
 
 
 @pytest.mark.contract("pull.names")
-async def test_a_bad_name_is_told_before_anything_is_sent(client: Client) -> None:
+async def test_an_invalid_name_fails_before_any_request(client: Client) -> None:
     with pytest.raises(InvalidName, match="invalid model name"):
         await anext(client.registry.pull("a b"))
 
 
-async def test_nobody_answers(client: Client, unused_tcp_port: int) -> None:
+async def test_an_unreachable_registry_is_an_error(client: Client, unused_tcp_port: int) -> None:
     with pytest.raises(RegistryError, match="pull model manifest: GET http"):
         await client.pull(f"http://127.0.0.1:{unused_tcp_port}/me/m")
 
 
-async def test_a_name_is_found_as_it_is_spelled_on_disk(
+async def test_a_pull_keeps_the_case_of_the_name_on_disk(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     await client.pull(name)
@@ -643,12 +647,12 @@ async def test_a_name_is_found_as_it_is_spelled_on_disk(
 
 
 @pytest.mark.contract("pull.resume")
-async def test_what_ollama_began_is_not_fetched_again(
+async def test_ollamas_partial_download_is_resumed(
     client: Client, remote: FakeRegistry, name: str
 ) -> None:
     client.writer.prepare()
     path = client.writer.partial_path(digest_of(WEIGHTS))
-    # Of two parts, not of three: another version may cut otherwise.
+    # Two parts instead of three: another version may use other sizes.
     as_ollama_writes(path, len(WEIGHTS), (0, 5000, 5000), (5000, 4500, 1200))
     with path.open("r+b") as file:
         file.write(WEIGHTS[:6200])

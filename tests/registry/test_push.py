@@ -1,4 +1,4 @@
-"""A push to a registry that takes the bytes itself, and to one with a storage behind it."""
+"""Pushes to a registry that takes the bytes itself, and to one that redirects to storage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SYSTEM = b"Be brief."
 
 
 def stored(client: Client, remote: FakeRegistry, *, parent: str = "") -> str:
-    """A model in the client's store; its name."""
+    """Store a model for the client; return its name."""
     for data in (WEIGHTS, SYSTEM, b"{}"):
         client.writer.put(data)
     layers = [layer(WEIGHTS) | {"from": parent}, layer(SYSTEM)]
@@ -74,7 +74,7 @@ async def test_the_lines_of_a_push(client: Client, remote: FakeRegistry, storage
 
 
 @pytest.mark.contract("push.parts")
-async def test_parts_follow_each_other(client: Client, remote: FakeRegistry) -> None:
+async def test_parts_are_sent_in_order(client: Client, remote: FakeRegistry) -> None:
     await client.push(stored(client, remote))
     patches = [seen for seen in remote.seen if seen.method == "PATCH"]
     ranges = [seen.headers["Content-Range"] for seen in patches]
@@ -83,7 +83,7 @@ async def test_parts_follow_each_other(client: Client, remote: FakeRegistry) -> 
 
 
 @pytest.mark.contract("push.parts")
-async def test_the_last_request_says_what_was_sent(client: Client, remote: FakeRegistry) -> None:
+async def test_the_commit_has_the_digest_and_the_etag(client: Client, remote: FakeRegistry) -> None:
     await client.push(stored(client, remote))
     said = [seen.query for seen in remote.seen if "etag" in seen.query]
     sums = b"".join(
@@ -95,7 +95,9 @@ async def test_the_last_request_says_what_was_sent(client: Client, remote: FakeR
 
 
 @pytest.mark.contract("push.mount")
-async def test_what_the_registry_has_is_not_sent(client: Client, remote: FakeRegistry) -> None:
+async def test_a_blob_that_the_registry_has_is_not_sent(
+    client: Client, remote: FakeRegistry
+) -> None:
     name = stored(client, remote)
     await client.push(name)
     remote.seen.clear()
@@ -112,7 +114,7 @@ async def test_a_layer_of_a_known_model_is_mounted(client: Client, remote: FakeR
 
 @pytest.mark.parametrize("storage", [False, True])
 @pytest.mark.parametrize("fault", [status(500), status(429), status(503)])
-async def test_what_passes_is_tried_again(
+async def test_temporary_errors_are_retried(
     client: Client, remote: FakeRegistry, storage: bool, fault: Fault
 ) -> None:
     remote.storage = storage
@@ -123,7 +125,7 @@ async def test_what_passes_is_tried_again(
     assert client.timers.slept
 
 
-async def test_an_upload_that_is_lost_begins_anew(client: Client, remote: FakeRegistry) -> None:
+async def test_a_lost_upload_starts_again(client: Client, remote: FakeRegistry) -> None:
     async def forget(request: web.Request, data: bytes, start: int) -> web.StreamResponse:
         remote.uploads.clear()
         remote.uploads["another"] = bytearray()
@@ -135,9 +137,7 @@ async def test_an_upload_that_is_lost_begins_anew(client: Client, remote: FakeRe
     assert_arrived(client, remote, name)
 
 
-async def test_part_of_a_part_that_arrived_is_not_sent_again(
-    client: Client, remote: FakeRegistry
-) -> None:
+async def test_bytes_that_arrived_are_not_sent_again(client: Client, remote: FakeRegistry) -> None:
     async def half(request: web.Request, data: bytes, start: int) -> web.StreamResponse:
         remote.uploads["0"] += data[:1500]
         return await status(502)(request, data, start)
@@ -166,7 +166,7 @@ async def test_six_failures_in_a_row_end_the_push(client: Client, remote: FakeRe
     assert client.timers.slept == [1.0, 2.0, 4.0, 8.0, 16.0]
 
 
-async def test_a_client_that_leaves_ends_the_push(client: Client, remote: FakeRegistry) -> None:
+async def test_closing_the_generator_ends_the_push(client: Client, remote: FakeRegistry) -> None:
     heard = asyncio.Event()
     remote.faults.append(silent(heard))
     async with aclosing(client.registry.push(stored(client, remote), insecure=True)) as lines:
@@ -177,12 +177,18 @@ async def test_a_client_that_leaves_ends_the_push(client: Client, remote: FakeRe
 
 
 @pytest.mark.contract("push.sequence")
-async def test_a_model_that_is_not_here(client: Client, remote: FakeRegistry) -> None:
+async def test_a_push_of_a_missing_model_is_an_error(client: Client, remote: FakeRegistry) -> None:
     lines = client.registry.push(remote.name("me/m/x"), insecure=True)
     assert (await anext(lines)).status == "retrieving manifest"
     assert (await anext(lines)).status == "couldn't retrieve manifest"
     with pytest.raises(StoreError, match=r"open .*: no such file or directory"):
         await anext(lines)
+    assert remote.seen == []
+
+
+async def test_the_built_in_model_cannot_be_pushed(client: Client, remote: FakeRegistry) -> None:
+    with pytest.raises(StoreError, match="specd-demo:latest is built in and cannot be pushed"):
+        await client.push("specd-demo")
     assert remote.seen == []
 
 
@@ -197,7 +203,7 @@ async def test_a_model_with_a_damaged_blob_is_not_pushed(
 
 
 @pytest.mark.parametrize("fault", [silent, partial(stall, 3, code=503)])
-async def test_a_stalled_push_is_given_up(
+async def test_a_stalled_push_fails(
     client: Client, remote: FakeRegistry, fault: Callable[[asyncio.Event], Fault]
 ) -> None:
     heard = asyncio.Event()
@@ -212,7 +218,7 @@ async def test_a_stalled_push_is_given_up(
     assert_arrived(client, remote, name)
 
 
-async def test_an_upload_whose_last_answer_is_lost_is_not_sent_again(
+async def test_an_upload_is_not_repeated_when_only_the_commits_answer_is_lost(
     client: Client, remote: FakeRegistry
 ) -> None:
     remote.commit_faults.append(status(502))
@@ -232,7 +238,7 @@ def test_upload_parts_are_a_64th_of_100_mb_to_1_gb() -> None:
 
 
 @pytest.mark.parametrize("has_models", [False, True])
-async def test_a_host_that_no_file_can_be_called_after_is_an_invalid_name(
+async def test_a_host_too_long_for_a_file_name_is_an_invalid_name(
     client: Client, remote: FakeRegistry, has_models: bool
 ) -> None:
     if has_models:

@@ -1,4 +1,4 @@
-"""Who is sent the token: the registry's own host, encrypted as it was, and nobody else."""
+"""The token is sent only to the registry's own host, and never unencrypted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.registry.tls import certified
 
 @asynccontextmanager
 async def served(handler: Handler, tls: ssl.SSLContext | None) -> AsyncIterator[int]:
-    """The port."""
+    """Return the port."""
     app = web.Application()
     app.router.add_get("/{path:.*}", handler)
     runner = web.AppRunner(app)
@@ -38,8 +38,8 @@ async def served(handler: Handler, tls: ssl.SSLContext | None) -> AsyncIterator[
 
 
 @pytest.mark.contract("pull.auth")
-async def test_a_token_never_leaves_in_clear(tmp_path: Path) -> None:
-    """The registry itself points to its own host without encryption."""
+async def test_a_token_is_never_sent_unencrypted(tmp_path: Path) -> None:
+    """The registry redirects to its own host without encryption."""
     heard: dict[str, list[str]] = {"https": [], "http": []}
     ports: list[int] = []
 
@@ -111,7 +111,7 @@ async def test_a_token_never_leaves_in_clear(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_where_a_registry_may_send_us(source: str, target: str, said: str) -> None:
+def test_allowed_and_refused_redirects(source: str, target: str, said: str) -> None:
     asked = URL(source)
     is_local = is_private_host(asked.host or "")
     if not said:
@@ -122,7 +122,7 @@ def test_where_a_registry_may_send_us(source: str, target: str, said: str) -> No
 
 
 class Everywhere(AbstractResolver):
-    """Every name is this machine's, as if somebody's DNS said so."""
+    """Resolver that returns this machine's address for every name."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -139,7 +139,7 @@ class Everywhere(AbstractResolver):
 
 @asynccontextmanager
 async def sending(target: str) -> AsyncIterator[tuple[Remote, list[str]]]:
-    """A registry `r.example` that sends us to `target`, at its own port; the hosts it was asked as.
+    """Run a registry `r.example` that redirects to `target`, at its own port; yield its hosts.
 
     r.example is this machine by its address.
     """
@@ -149,7 +149,7 @@ async def sending(target: str) -> AsyncIterator[tuple[Remote, list[str]]]:
         asked.append(request.url.host or "")
         if asked[-1] == "r.example" and request.path != "/there":
             url = f"http://{target}:{request.url.port}/there"
-            # Without a body the connection is given back before anybody looks at the answer.
+            # Without a body, the connection returns to the pool before the answer is read.
             return web.Response(status=307, headers={"Location": url})
         return web.Response(text="here it is")
 
@@ -166,7 +166,7 @@ NEAR = ["192.168.1.9", "minio.lan", "100.101.102.103", "127.0.0.1", "0x7f.1"]
 
 @pytest.fixture
 def from_the_internet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """r.example answers from an address of the internet."""
+    """Make r.example answer from an internet address."""
     there = "r.example"
     monkeypatch.setattr(
         remotes, "is_from_private_peer", lambda response: response.url.host != there
@@ -175,7 +175,7 @@ def from_the_internet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.contract("pull.redirect")
 @pytest.mark.parametrize("target", ["127.0.0.1", "minio.lan", "0x7f.1", "cdn.example"])
-async def test_a_registry_at_home_with_a_public_name_may_send_us_home(target: str) -> None:
+async def test_a_local_registry_with_a_public_name_may_redirect_to_local_hosts(target: str) -> None:
     async with sending(target) as (remote, asked):
         found = await remote.ask("GET", remote.url / "blobs" / "x")
     assert found.body == b"here it is"
@@ -185,7 +185,7 @@ async def test_a_registry_at_home_with_a_public_name_may_send_us_home(target: st
 @pytest.mark.contract("pull.redirect")
 @pytest.mark.usefixtures("from_the_internet")
 @pytest.mark.parametrize("target", [*NEAR, "router.example", "r.example"])
-async def test_a_registry_of_the_internet_may_not_whatever_it_calls_it(target: str) -> None:
+async def test_an_internet_registry_may_not_redirect_to_local_hosts(target: str) -> None:
     async with sending(target) as (remote, asked):
         with pytest.raises(RegistryError, match="not an address on the internet"):
             await remote.ask("GET", remote.url / "blobs" / "x")
@@ -194,8 +194,8 @@ async def test_a_registry_of_the_internet_may_not_whatever_it_calls_it(target: s
 
 @pytest.mark.usefixtures("from_the_internet")
 @pytest.mark.parametrize("target", [*NEAR, "router.example"])
-async def test_nor_by_an_address_that_is_asked_later(target: str) -> None:
-    """Where a part or an upload goes is said in one answer and asked in another."""
+async def test_an_internet_registry_may_not_name_a_local_upload_url(target: str) -> None:
+    """The URL of an upload comes in one answer and is requested separately."""
     async with sending("cdn.example") as (remote, asked):
         url = remote.url / "blobs" / "x"
         await remote.ask("GET", url, redirects=RedirectPolicy.SAME_HOST)

@@ -1,4 +1,4 @@
-"""Registries behind a proxy, as the environment names it."""
+"""Proxies from the environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def no_proxy_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ("https://192.168.0.9/v2/", "http://user:pass@proxy.lan:3128"),
     ],
 )
-def test_which_proxy(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_for_a_url(url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "user:pass@proxy.lan:3128")
     monkeypatch.setenv("NO_PROXY", "corp.lan, direct.example:8443")
     assert proxy_for(URL(url)) == (URL(proxy) if proxy else None)
@@ -51,7 +51,7 @@ async def test_a_pull_through_a_proxy(
 
 @pytest.mark.contract("pull.hf")
 @pytest.mark.parametrize("host", ["hf.co", "huggingface.co"])
-async def test_hugging_face_is_a_registry_of_its_own(
+async def test_hugging_face_is_an_ordinary_registry(
     host: str, client: Client, remote: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", remote.url)

@@ -1,4 +1,4 @@
-"""The user's key and what is signed with it."""
+"""The user's signing key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from specd.errors import RegistryError
-from specd.registry.signing_key import load_signing_key
+from specd.registry.authentication import load_signing_key
 
 
 def public_key(text: str) -> Ed25519PublicKey:
@@ -45,7 +45,7 @@ def test_a_signature_names_its_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"no key", b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n"])
-def test_a_damaged_key_is_an_error_and_stays(tmp_path: Path, text: bytes) -> None:
+def test_a_damaged_key_is_an_error_and_is_not_replaced(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "id_ed25519"
     path.write_bytes(text)
     with pytest.raises(RegistryError, match="cannot use the key"):
@@ -53,7 +53,7 @@ def test_a_damaged_key_is_an_error_and_stays(tmp_path: Path, text: bytes) -> Non
     assert path.read_bytes() == text
 
 
-def test_another_kind_of_key(tmp_path: Path) -> None:
+def test_a_key_of_another_kind_is_an_error(tmp_path: Path) -> None:
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     text = other.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     (tmp_path / "id_ed25519").write_bytes(text)
@@ -61,19 +61,19 @@ def test_another_kind_of_key(tmp_path: Path) -> None:
         load_signing_key(tmp_path)
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RegistryError, match="cannot read the key"):
         load_signing_key(tmp_path / "file" / ".ollama")
 
 
-def test_a_pipe_in_the_keys_place_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_instead_of_the_key_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "id_ed25519")
     with pytest.raises(RegistryError, match="it is not a file"):
         load_signing_key(tmp_path)
 
 
-def test_a_public_key_that_is_missing_is_written(tmp_path: Path) -> None:
+def test_a_missing_public_key_is_written(tmp_path: Path) -> None:
     identity = load_signing_key(tmp_path)
     (tmp_path / "id_ed25519.pub").unlink()
     load_signing_key(tmp_path)

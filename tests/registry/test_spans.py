@@ -1,12 +1,11 @@
-"""Which bytes are wanted, whatever came in whatever order."""
+"""The missing bytes of a download, after any bytes in any order."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.registry.partial import Part
-from specd.registry.spans import Spans
+from specd.registry.partial import Part, Spans
 
 
 @st.composite
@@ -20,7 +19,9 @@ def parts(draw: st.DrawFn) -> list[Part]:
 
 
 @given(parts=parts(), size=st.integers(1, 25), data=st.data())
-def test_what_is_said_of_the_bytes_is_so(parts: list[Part], size: int, data: st.DataObject) -> None:
+def test_spans_match_a_model_of_the_missing_bytes(
+    parts: list[Part], size: int, data: st.DataObject
+) -> None:
     spans = Spans(parts, size)
     total = sum(part.size for part in parts)
     there = {i for part in parts for i in range(part.offset, part.offset + part.completed)}

@@ -1,4 +1,4 @@
-"""TLS for servers of this machine."""
+"""TLS for local servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def certified(folder: Path) -> ssl.SSLContext:
-    """A server's side of TLS, known to none but who is told to trust `registry.pem`."""
+    """Return a server's TLS context; clients must trust its certificate `registry.pem`."""
     key = Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "registry")])
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))

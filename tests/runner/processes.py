@@ -33,7 +33,7 @@ def asking(prompt: str) -> core.EngineRequest:
 
 
 async def answer_of(process: Process, prompt: str) -> list[core.Event]:
-    return [event async for event in process.generate(asking(prompt))]
+    return [event async for event in process.client.generate(asking(prompt))]
 
 
 def failure_of(events: list[core.Event]) -> core.Failed:

@@ -1,4 +1,4 @@
-"""Which GPUs an engine process may see."""
+"""The environment of an engine process: visible GPUs, threads and secrets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL_HIDDEN = {
         (("CUDA0",), {}),
     ],
 )
-def test_what_is_not_given_to_an_engine_is_hidden_from_it(
+def test_gpus_that_an_engine_may_not_use_are_hidden_from_it(
     devices: tuple[str, ...] | None, variables: dict[str, str]
 ) -> None:
     assert visibility_variables(devices) == variables
@@ -44,7 +44,7 @@ def test_what_is_not_given_to_an_engine_is_hidden_from_it(
 @pytest.mark.parametrize(
     "devices, visible", [(None, "0,1"), ((), ""), (("GPU-b", "GPU-a"), "GPU-b,GPU-a")]
 )
-async def test_an_engine_starts_with_what_its_spec_gives_it(
+async def test_an_engine_sees_only_the_gpus_of_its_spec(
     monkeypatch: pytest.MonkeyPatch, devices: tuple[str, ...] | None, visible: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
@@ -59,7 +59,7 @@ async def test_an_engine_starts_with_what_its_spec_gives_it(
     assert environ["GGML_NO_BACKTRACE"] == "1"
 
 
-def test_what_the_user_says_of_threads_goes_first_and_what_is_fixed_is_fixed(
+def test_the_users_thread_settings_win_and_fixed_variables_cannot_be_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
@@ -70,7 +70,7 @@ def test_what_the_user_says_of_threads_goes_first_and_what_is_fixed_is_fixed(
     assert environment()["GOMP_SPINCOUNT"] == "7"
 
 
-def test_an_engine_is_not_told_what_opens_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_does_not_get_the_api_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECD_API_KEYS", "sk-0123456789abcdef")
     monkeypatch.setenv("OLLAMA_API_KEY", "sk-0123456789abcdef")
     monkeypatch.setenv("SPECD_DEMO", "1")

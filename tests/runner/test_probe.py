@@ -1,4 +1,4 @@
-"""What llama.cpp can use, asked of a process that may fail in every way."""
+"""The GPUs that llama.cpp lists, read from a process that may fail in every way."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ JSON = msgspec.json.encode(OFFERED).decode()
 
 @pytest.mark.parametrize("said", [JSON], indirect=True)
 @pytest.mark.usefixtures("said")
-def test_the_last_list_is_what_llama_cpp_can_use(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_gpus_that_the_process_lists_are_returned(caplog: pytest.LogCaptureFixture) -> None:
     assert probe(FAKE) == OFFERED
     assert not caplog.records
 
 
 @pytest.mark.parametrize("said", ["full " + JSON], indirect=True)
 @pytest.mark.usefixtures("said")
-def test_what_was_said_before_a_gpu_could_not_be_opened_counts(
+def test_a_list_printed_before_a_gpu_error_is_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert probe(FAKE) == OFFERED
@@ -54,21 +54,21 @@ def test_what_was_said_before_a_gpu_could_not_be_opened_counts(
 
 @pytest.mark.parametrize("said", ["old driver"], indirect=True)
 @pytest.mark.usefixtures("said")
-def test_why_there_is_none_is_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_reason_for_an_empty_list_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert probe(FAKE) == ()
     assert "finds no GPU: failed to initialize CUDA: the driver is too old" in caplog.text
 
 
 @pytest.mark.parametrize("said", ["silence"], indirect=True)
 @pytest.mark.usefixtures("said")
-def test_an_answer_without_a_list_is_none(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_output_without_a_list_gives_none(caplog: pytest.LogCaptureFixture) -> None:
     assert probe(FAKE) is None
     assert "did not list its GPUs" in caplog.text
 
 
 @pytest.mark.parametrize("said", ["hang"], indirect=True)
 @pytest.mark.usefixtures("said")
-def test_a_process_that_hangs_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_hangs_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     assert probe(FAKE, timeout_s=0.2) is None
     assert "more than 0.2 s" in caplog.text
 
@@ -84,7 +84,7 @@ def line(name: str) -> str:
     return f"echo '{said}' | sed \"s/NAME/{name}/\""
 
 
-def test_what_was_said_before_it_hung_counts_and_the_process_is_ended(
+def test_a_list_printed_before_a_hang_is_used_and_the_process_is_killed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     found = probe(shell(f"{line('$$')}; exec sleep 60"), timeout_s=2.0)
@@ -93,13 +93,13 @@ def test_what_was_said_before_it_hung_counts_and_the_process_is_ended(
     assert "more than 2 s" in caplog.text
 
 
-def test_of_several_lists_the_last_is_believed() -> None:
+def test_the_last_of_several_lists_is_used() -> None:
     found = probe(shell(f"{line('first')}; {line('last')}; echo '{{}}'"))
     assert found is not None
     assert [device.name for device in found] == ["last"]
 
 
-def test_it_is_asked_in_the_environment_of_an_engine_and_a_group_of_its_own() -> None:
+def test_the_process_has_the_environment_of_an_engine_and_its_own_group() -> None:
     found = probe(shell(line("$GGML_NO_BACKTRACE-$(($(ps -o pgid= -p $$)))-$$")))
     assert found is not None
     fixed, group, process = found[0].name.split("-")
@@ -108,15 +108,15 @@ def test_it_is_asked_in_the_environment_of_an_engine_and_a_group_of_its_own() ->
 
 
 @pytest.mark.parametrize("command", [("/nonexistent/engine",), ("false",)])
-def test_an_engine_that_cannot_be_asked_is_a_warning(
+def test_a_command_that_fails_logs_one_warning(
     caplog: pytest.LogCaptureFixture, command: tuple[str, ...]
 ) -> None:
     assert probe(command) is None
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_the_engine_itself_answers(caplog: pytest.LogCaptureFixture) -> None:
-    """How many GPUs it names is this machine's own matter."""
+def test_the_real_engine_lists_its_gpus(caplog: pytest.LogCaptureFixture) -> None:
+    """The number of GPUs depends on this machine."""
     found = probe()
     assert found is not None
     assert all(device.name and device.backend for device in found)

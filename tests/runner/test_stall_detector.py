@@ -1,4 +1,4 @@
-"""When an engine is given up: counted in looks."""
+"""When the stall detector gives an engine up, counted in checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def n_looks(stall_detector: StallDetector, most: int = 1000) -> int:
 
 
 @pytest.mark.parametrize("limit_s", [0.01, 1.0, 7.0, 50.0, 300.0, 301.0])
-def test_nothing_moves_for_the_limit_and_no_less(limit_s: float) -> None:
+def test_an_engine_without_progress_stalls_at_its_limit_and_not_before(limit_s: float) -> None:
     stall_detector = StallDetector(limit_s, lambda: False)
     n = n_looks(stall_detector)
     assert n >= 10
@@ -27,7 +27,7 @@ def test_nothing_moves_for_the_limit_and_no_less(limit_s: float) -> None:
     assert stall_detector.check_interval_s <= CHECK_INTERVAL_S
 
 
-def test_a_move_begins_it_anew() -> None:
+def test_progress_resets_the_detector() -> None:
     stall_detector = StallDetector(10.0, lambda: False)
     for _ in range(9):
         assert not stall_detector.check(has_progressed=False)
@@ -35,18 +35,18 @@ def test_a_move_begins_it_anew() -> None:
     assert n_looks(stall_detector) == 10
 
 
-def test_one_that_is_stopped_is_given_up_sooner() -> None:
+def test_a_stopped_process_stalls_sooner() -> None:
     stall_detector = StallDetector(300.0, lambda: True)
     said = [stall_detector.check(has_progressed=False) for _ in range(MAX_STOPPED_CHECKS)]
     assert said == [""] * (MAX_STOPPED_CHECKS - 1) + ["it was stopped by a signal for 30 s"]
 
 
-def test_one_that_was_stopped_and_goes_on_is_not_given_up() -> None:
-    """A daemon that was stopped with its engine, and wakes first, sees it stopped just once."""
+def test_a_process_that_was_stopped_and_continues_does_not_stall() -> None:
+    """A daemon that resumes before its engine sees it stopped only once."""
     stopped = iter([True] * (MAX_STOPPED_CHECKS - 1) + [False] + [True] * MAX_STOPPED_CHECKS)
     assert n_looks(StallDetector(300.0, lambda: next(stopped))) == 2 * MAX_STOPPED_CHECKS
 
 
-def test_for_ever_is_for_ever() -> None:
+def test_an_infinite_limit_never_stalls() -> None:
     stall_detector = StallDetector(math.inf, lambda: True)
     assert not any(stall_detector.check(has_progressed=False) for _ in range(1000))

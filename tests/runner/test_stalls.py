@@ -1,4 +1,4 @@
-"""An engine that stands still, breaks off or cannot be ended, with the fake one in its place."""
+"""Engines that hang, crash or cannot be killed; a fake engine runs in the child process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from specd.runner import State
 from tests.runner.processes import answer_of, asking, failure_of, running
 
 
-async def test_an_engine_that_owes_an_answer_and_does_not_move_is_ended() -> None:
+async def test_an_engine_without_progress_during_an_answer_is_killed() -> None:
     async with running(timeout_s=0.3) as process:
         await process.ready()
-        hanging = process.generate(asking("!block"))
+        hanging = process.client.generate(asking("!block"))
         failed = failure_of([event async for event in hanging])
         assert failed.kind is core.FailureKind.CRASHED
         assert "it made no progress for 0.3 s" in failed.message
@@ -28,7 +28,7 @@ async def test_an_engine_that_owes_an_answer_and_does_not_move_is_ended() -> Non
         assert not process.is_stuck
 
 
-async def test_callers_that_leave_do_not_hide_that_it_stands_still() -> None:
+async def test_a_hanging_engine_is_killed_even_after_its_request_is_cancelled() -> None:
     async with running(timeout_s=0.3) as process:
         await process.ready()
         leaving = asyncio.ensure_future(answer_of(process, "!block"))
@@ -39,7 +39,7 @@ async def test_callers_that_leave_do_not_hide_that_it_stands_still() -> None:
         assert await process.ended() is State.CRASHED
 
 
-async def test_an_engine_that_works_for_long_or_rests_is_left_alone() -> None:
+async def test_an_engine_that_is_slow_or_idle_is_not_killed() -> None:
     """Longer than the limit: a look for each of `SLOW` steps, of which ten would be too many."""
     async with running(timeout_s=1.0) as process:
         await process.ready()
@@ -49,7 +49,7 @@ async def test_an_engine_that_works_for_long_or_rests_is_left_alone() -> None:
         assert process.state is State.READY
 
 
-async def test_a_stopped_engine_is_ended_sooner() -> None:
+async def test_a_stopped_engine_is_killed_sooner() -> None:
     async with running(timeout_s=2.0) as process:
         await process.ready()
         failed = failure_of(await answer_of(process, "!stop"))
@@ -71,10 +71,10 @@ async def test_a_stopped_engine_is_ended_sooner() -> None:
     ],
 )
 @pytest.mark.parametrize("when", ["load", "answer"])
-async def test_whatever_becomes_of_an_engine_is_told_as_it_is(
+async def test_the_error_names_the_cause_of_the_engines_end(
     fault: str, words: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What we end is not said to have died of the system's want of memory."""
+    """An engine that we killed is not reported as out of memory."""
     monkeypatch.setenv("FAKE_GRANDCHILD", str(tmp_path / "grandchild"))
     n_before = psutil.Process().num_fds()
     async with running(f"{fault}-in-load" if when == "load" else "fine") as process:

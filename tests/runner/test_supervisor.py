@@ -1,4 +1,4 @@
-"""What the daemon's log says of its engines' words."""
+"""Engine output in the daemon's log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specd.runner.supervisor import ChildProcess
 _SAYS = "print('WARNING specd.engine: mind the gap'); print('load: 1.0')"
 
 
-async def test_an_engines_warning_is_a_warning_of_the_daemon(
+async def test_an_engines_warning_is_logged_as_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "specd.runner.supervisor")

@@ -32,7 +32,7 @@ def waiter(
     n_ctx_train: int = 0,
     **spec: Any,
 ) -> Waiter:
-    model = core.ModelRef(
+    model = core.LocalModel(
         name=weights,
         full_name=weights,
         digest="0",

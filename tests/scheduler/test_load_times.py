@@ -1,4 +1,4 @@
-"""What of a wait was a load."""
+"""The part of a request's wait that was a load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specd.scheduler.load_times import _MAX_MODELS, LoadTimes
         (25.0, 30.0, 0.0),  # after it
     ],
 )
-def test_only_the_part_of_a_wait_in_which_the_model_was_loading(
+def test_load_time_counts_only_the_part_of_a_wait_during_the_load(
     since: float, now: float, load_s: float
 ) -> None:
     loads = LoadTimes()

@@ -1,4 +1,4 @@
-"""The acting task, with engines that are futures, and once with a process."""
+"""The scheduler's loop: engines are futures, and once a process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import pytest
 
 from specd import core, errors
 from specd.placement import Cpu, Defaults
-from specd.runner import Process
-from specd.scheduler import Engine, Lease, Requirements, Scheduler, SchedulerLoop
+from specd.runner import Engine, Process
+from specd.scheduler import Lease, Requirements, Scheduler, SchedulerLoop
 from specd.scheduler.effects import Effect
 from specd.scheduler.loop import FindPlacement, RecordUsage
-from specd.scheduler.runner_ref import Waiter
+from specd.scheduler.runner_ref import Waiter, as_local
+from tests.fakes.in_process_engine import FakeEngine
 
 ROOT = Path(__file__).parents[2]
 FAKE = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.fakes.engine")
@@ -41,14 +42,13 @@ def learn_nothing(spec: core.EngineSpec, facts: core.EngineFacts) -> None:
     assert spec.n_ctx == facts.n_ctx
 
 
-class FakeEngine:
-    """Loads when told to; stops when asked to."""
+class LoadableEngine(FakeEngine):
+    """Has loaded when the test says so; ends when it is asked to."""
 
-    def __init__(self, spec: core.EngineSpec) -> None:
+    def __init__(self, spec: core.LoadSpec) -> None:
         self.spec = spec
         self.loading: asyncio.Future[core.EngineFacts] = asyncio.Future()
         self.gone = asyncio.Event()
-        self.is_stuck = False
 
     async def ready(self) -> core.EngineFacts:
         return await self.loading
@@ -78,10 +78,10 @@ class Starter:
     """Engines in the order of their starts."""
 
     def __init__(self) -> None:
-        self.started: asyncio.Queue[FakeEngine] = asyncio.Queue()
+        self.started: asyncio.Queue[LoadableEngine] = asyncio.Queue()
 
-    def __call__(self, spec: core.EngineSpec) -> Engine:
-        engine = FakeEngine(spec)
+    def __call__(self, spec: core.LoadSpec) -> Engine:
+        engine = LoadableEngine(spec)
         self.started.put_nowait(engine)
         return engine
 
@@ -94,7 +94,7 @@ async def running(
     max_loaded: int = 1,
     place: FindPlacement = fits_always,
     record_usage: RecordUsage = learn_nothing,
-    start: Callable[[core.EngineSpec], Engine] | None = None,
+    start: Callable[[core.LoadSpec], Engine] | None = None,
     timeout_s: float = 30.0,
 ) -> AsyncIterator[SchedulerLoop]:
     scheduler = Scheduler(
@@ -122,7 +122,7 @@ async def running(
 def lease(
     loop: SchedulerLoop, weights: str = "a", keep_alive_s: float | None = None
 ) -> contextlib.AbstractAsyncContextManager[Lease]:
-    model = core.ModelRef(name=weights, full_name=weights, digest="0", weights=Path(weights))
+    model = core.LocalModel(name=weights, full_name=weights, digest="0", weights=Path(weights))
     spec = core.EngineSpec(weights=weights, n_ctx=0)
     return loop.lease(spec, model, core.Pair(target=model), keep_alive_s)
 
@@ -132,12 +132,12 @@ async def take(loop: SchedulerLoop, weights: str = "a") -> Lease:
         return granted
 
 
-async def test_a_lease_comes_with_what_the_engine_found() -> None:
+async def test_a_lease_has_the_facts_of_its_engine() -> None:
     starter = Starter()
     async with running(starter) as loop:
         asking = asyncio.create_task(take(loop))
         engine = await starter.started.get()
-        assert engine.spec.n_ctx == 4096
+        assert as_local(engine.spec).n_ctx == 4096
         assert loop.residents() == []
         engine.loading.set_result(FACTS)
         granted = await asking
@@ -145,7 +145,7 @@ async def test_a_lease_comes_with_what_the_engine_found() -> None:
         assert await granted.tokenize("abc", "d", add_bos=True) == [2]
 
 
-async def test_residents_say_when_they_expire() -> None:
+async def test_residents_have_their_expiry_time() -> None:
     starter = Starter()
     async with running(starter) as loop:
         holding, release = asyncio.Event(), asyncio.Event()
@@ -167,7 +167,7 @@ async def test_residents_say_when_they_expire() -> None:
         assert loop.residents()[0].expires_at == math.inf
 
 
-async def test_a_failed_load_reaches_caller_and_log_and_the_next_one_loads_again(
+async def test_a_failed_load_is_raised_and_logged_and_the_next_request_loads_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     starter = Starter()
@@ -208,13 +208,13 @@ async def test_cancel_while_queued_never_loads_the_model() -> None:
         engine.loading.set_result(FACTS)
         await first
         engine = await starter.started.get()
-        assert engine.spec.weights == "c"
+        assert as_local(engine.spec).weights == "c"
         engine.loading.set_result(FACTS)
         await third
         assert starter.started.empty()
 
 
-async def test_an_idle_model_leaves_when_its_time_is_over() -> None:
+async def test_an_idle_model_is_unloaded_when_its_keep_alive_expires() -> None:
     starter = Starter()
     async with running(starter, keep_alive_s=0.0) as loop:
         asking = asyncio.create_task(take(loop))
@@ -231,11 +231,11 @@ async def test_unload_ends_an_idle_engine() -> None:
         engine = await starter.started.get()
         engine.loading.set_result(FACTS)
         await asking
-        loop.unload(core.ModelRef(name="a", full_name="a", digest="0", weights=Path("a")))
+        loop.unload(core.LocalModel(name="a", full_name="a", digest="0", weights=Path("a")))
         await engine.ended()
 
 
-async def test_stop_refuses_who_waits_and_ends_the_engines() -> None:
+async def test_stop_refuses_waiting_requests_and_ends_the_engines() -> None:
     starter = Starter()
     async with running(starter) as loop:
         asking = asyncio.create_task(take(loop))
@@ -248,7 +248,7 @@ async def test_stop_refuses_who_waits_and_ends_the_engines() -> None:
             await take(loop)
 
 
-async def test_stop_lets_a_running_use_end_within_its_grace() -> None:
+async def test_stop_waits_for_a_running_request_within_its_grace_period() -> None:
     starter = Starter()
     async with running(starter) as loop:
         holding, release = asyncio.Event(), asyncio.Event()
@@ -272,7 +272,7 @@ async def test_stop_lets_a_running_use_end_within_its_grace() -> None:
         assert engine.gone.is_set()
 
 
-async def test_hurry_ends_the_grace() -> None:
+async def test_hurry_ends_the_grace_period() -> None:
     starter = Starter()
     async with running(starter) as loop:
         stop_now = asyncio.Event()
@@ -288,7 +288,7 @@ async def test_hurry_ends_the_grace() -> None:
 
 
 @pytest.mark.contract("options.runner")
-async def test_who_asks_for_what_is_not_there_is_told_and_the_next_one_served() -> None:
+async def test_a_request_that_cannot_be_placed_fails_and_the_next_one_is_served() -> None:
     def place(request: core.PlacementRequest) -> core.Placement:
         if request.spec.weights == "a":
             raise errors.InvalidOption("there is no such GPU")
@@ -302,11 +302,11 @@ async def test_who_asks_for_what_is_not_there_is_told_and_the_next_one_served() 
         engine = await starter.started.get()
         engine.loading.set_result(FACTS)
         assert (await next_one).facts == FACTS
-        assert engine.spec.weights == "b"
+        assert as_local(engine.spec).weights == "b"
 
 
 @pytest.mark.contract("sched.memory")
-async def test_each_load_is_placed_and_what_it_took_is_learned() -> None:
+async def test_each_load_is_placed_and_its_memory_usage_is_recorded() -> None:
     starter = Starter()
     seen: list[tuple[str, list[str]]] = []
     learned: list[tuple[core.EngineSpec, core.EngineFacts]] = []
@@ -322,7 +322,7 @@ async def test_each_load_is_placed_and_what_it_took_is_learned() -> None:
     async with running(starter, max_loaded=3, place=too_little, record_usage=record_usage) as loop:
         first = asyncio.create_task(take(loop, "a"))
         engine = await starter.started.get()
-        assert engine.spec.n_gpu_layers == 3
+        assert as_local(engine.spec).n_gpu_layers == 3
         engine.loading.set_result(FACTS)
         await first
         second = asyncio.create_task(take(loop, "b"))
@@ -334,7 +334,7 @@ async def test_each_load_is_placed_and_what_it_took_is_learned() -> None:
     assert learned == [(engine.spec, FACTS), (later.spec, FACTS)]
 
 
-async def test_where_memory_cannot_be_read_the_load_is_tried(
+async def test_a_load_is_tried_if_memory_cannot_be_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(request: core.PlacementRequest) -> core.Placement:
@@ -354,7 +354,9 @@ async def test_where_memory_cannot_be_read_the_load_is_tried(
     assert "cannot record the memory that b took" in caplog.text
 
 
-async def test_a_driver_that_hangs_holds_nobody_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_driver_that_hangs_does_not_delay_other_requests(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     answers = threading.Event()
 
     def hangs(request: core.PlacementRequest) -> core.Placement:
@@ -376,9 +378,7 @@ async def test_a_driver_that_hangs_holds_nobody_up(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     "words, n_left", [("ggml: cudaMalloc failed: out of memory", 1), ("bad luck", 2)]
 )
-async def test_an_answer_that_finds_no_memory_costs_the_idle_models(
-    words: str, n_left: int
-) -> None:
+async def test_an_answer_without_memory_unloads_the_idle_models(words: str, n_left: int) -> None:
     starter = Starter()
     async with running(starter, max_loaded=3) as loop:
         for weights in "ab":
@@ -394,10 +394,10 @@ async def test_an_answer_that_finds_no_memory_costs_the_idle_models(
             assert len(loop.residents()) == n_left
 
 
-async def test_a_fault_of_the_starter_is_told_to_who_waits_and_blocks_nothing() -> None:
+async def test_an_error_of_the_starter_fails_its_waiters_and_blocks_nothing() -> None:
     starter, faults = Starter(), [RuntimeError("a bug")]
 
-    def broken(spec: core.EngineSpec) -> Engine:
+    def broken(spec: core.LoadSpec) -> Engine:
         if faults:
             raise faults.pop()
         return starter(spec)
@@ -410,13 +410,13 @@ async def test_a_fault_of_the_starter_is_told_to_who_waits_and_blocks_nothing() 
         await asking
 
 
-async def test_a_fault_while_loading_is_told_to_who_waits_and_blocks_nothing() -> None:
+async def test_an_error_during_a_load_fails_its_waiters_and_blocks_nothing() -> None:
     starter = Starter()
     async with running(starter) as loop:
         asking = asyncio.create_task(take(loop))
         engine = await starter.started.get()
         engine.loading.set_exception(RuntimeError("a bug"))
-        with pytest.raises(errors.EngineError, match="internal error"):
+        with pytest.raises(errors.EngineError, match="could not be started: RuntimeError"):
             await asking
         assert engine.gone.is_set()
         again = asyncio.create_task(take(loop))
@@ -424,7 +424,7 @@ async def test_a_fault_while_loading_is_told_to_who_waits_and_blocks_nothing() -
         await again
 
 
-async def test_an_engine_that_cannot_be_ended_is_named_until_it_is_gone() -> None:
+async def test_a_stuck_engine_is_reported_until_it_has_ended() -> None:
     starter = Starter()
     async with running(starter) as loop:
         asking = asyncio.create_task(take(loop))
@@ -443,7 +443,7 @@ async def test_an_engine_that_cannot_be_ended_is_named_until_it_is_gone() -> Non
         assert loop.stuck() == []
 
 
-async def test_a_fault_of_the_scheduler_is_told_to_who_waits() -> None:
+async def test_an_error_of_the_scheduler_fails_the_waiting_requests() -> None:
     class Broken(Scheduler):
         def request(self, waiter: Waiter) -> list[Effect]:
             raise RuntimeError("a bug")
@@ -457,7 +457,7 @@ async def test_a_fault_of_the_scheduler_is_told_to_who_waits() -> None:
     await loop.stop()
 
 
-async def test_a_crash_costs_one_model_and_the_next_request_loads_it_again() -> None:
+async def test_a_crash_unloads_one_model_and_the_next_request_loads_it_again() -> None:
     scheduler = Scheduler(
         WANTS,
         max_loaded=2,
@@ -465,7 +465,7 @@ async def test_a_crash_costs_one_model_and_the_next_request_loads_it_again() -> 
         default_keep_alive_s=9,
     )
     loop = SchedulerLoop(
-        scheduler, lambda spec: Process(spec, command=FAKE), fits_always, learn_nothing
+        scheduler, lambda spec: Process(as_local(spec), command=FAKE), fits_always, learn_nothing
     )
     loop.start()
 
@@ -481,7 +481,6 @@ async def test_a_crash_costs_one_model_and_the_next_request_loads_it_again() -> 
             events = [event async for event in doomed.generate(asking("crash"))]
             assert isinstance(events[-1], core.Failed)
             assert events[-1].kind is core.FailureKind.CRASHED
-            await doomed.engine.ended()
         async with lease(loop, "a") as fresh:
             assert isinstance([e async for e in fresh.generate(asking("b"))][-1], core.Done)
         assert await other.tokenize("w1", add_bos=False) == [1]

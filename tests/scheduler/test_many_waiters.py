@@ -1,4 +1,4 @@
-"""Thousands who wait: what an event costs does not grow with how many there are."""
+"""Thousands of waiting requests: the cost of one event does not grow with their number."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def leave_anyhow(s: Scheduler, ids: list[int]) -> None:
 
 
 @pytest.mark.parametrize("release", [leave_in_order, leave_from_behind, leave_anyhow])
-def test_thousands_come_and_leave_again(release: Callable[[Scheduler, list[int]], None]) -> None:
+def test_thousands_of_requests_wait_and_are_cancelled(
+    release: Callable[[Scheduler, list[int]], None],
+) -> None:
     counted = Counted()
     s = counted.scheduler
     started(s.request(waiter(1, "a")))
@@ -55,7 +57,7 @@ def test_thousands_come_and_leave_again(release: Callable[[Scheduler, list[int]]
     assert counted.n < 20 * N
 
 
-def test_thousands_wait_behind_a_model_that_is_in_the_way() -> None:
+def test_thousands_of_requests_wait_for_a_busy_model_to_be_unloaded() -> None:
     counted = Counted()
     s = counted.scheduler
     first, second = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
@@ -69,7 +71,7 @@ def test_thousands_wait_behind_a_model_that_is_in_the_way() -> None:
     assert users == {first: {1, *range(4, N, 2)}, second: {2}}
 
 
-def test_those_who_wait_are_served_in_the_order_in_which_they_came() -> None:
+def test_waiting_requests_are_served_in_their_order() -> None:
     s = scheduler(max_queue=N)
     runner_id = started(s.request(waiter(0, "a")))
     for n in range(1, N):
@@ -77,7 +79,7 @@ def test_those_who_wait_are_served_in_the_order_in_which_they_came() -> None:
     assert s.loaded(runner_id, 0.0) == [Grant(n, runner_id) for n in range(N)]
 
 
-def test_a_queue_that_was_made_shorter_keeps_who_is_in_it() -> None:
+def test_a_queue_with_a_lower_limit_keeps_the_requests_in_it() -> None:
     s = scheduler(max_queue=9)
     runner_id = started(s.request(waiter(1, "a")))
     s.request(waiter(2, "a"))
@@ -87,4 +89,4 @@ def test_a_queue_that_was_made_shorter_keeps_who_is_in_it() -> None:
     assert isinstance(refused.error, QueueFull)
     assert s.loaded(runner_id, 0.0) == [Grant(1, runner_id), Grant(2, runner_id)]
     assert load(s, waiter(4, "b")) != runner_id
-    assert {r.weights: r.keep_alive_s for r in s.runners()} == {"a": 300.0, "b": 7.0}
+    assert {r.key: r.keep_alive_s for r in s.runners()} == {"a": 300.0, "b": 7.0}

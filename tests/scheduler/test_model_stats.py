@@ -1,4 +1,4 @@
-"""What the answers of a residency came to."""
+"""Statistics of a resident model's answers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd import core
-from specd.scheduler import Lease, ModelStats
-from tests.scheduler.test_loop import FACTS, FakeEngine, Starter, lease, running
+from specd import core, errors
+from specd.scheduler import Lease, LoadedEngine, ModelStats
+from tests.scheduler.test_loop import FACTS, LoadableEngine, Starter, lease, running
 
 REQUEST = core.EngineRequest(prompt=("x",), sampling=core.SamplingParams())
 
@@ -46,7 +46,7 @@ def total(*answers: core.Done) -> ModelStats:
     return model_stats
 
 
-def test_nothing_is_known_before_the_first_answer() -> None:
+def test_the_statistics_are_empty_before_the_first_answer() -> None:
     assert (ModelStats().gain, ModelStats().acceptance_rate, ModelStats().last) == (None, 0.0, None)
     assert total(done(3.0)).gain is None
 
@@ -63,7 +63,7 @@ def test_the_threshold_is_that_of_the_newest_answer_that_has_one() -> None:
     assert total(done(threshold=0.5), done(threshold=0.25), none).threshold == 0.25
 
 
-def test_who_wants_no_drafts_is_counted_and_says_nothing_of_the_drafter() -> None:
+def test_a_request_without_drafts_is_counted_but_not_in_the_drafters_statistics() -> None:
     drafted = done(1.0, 2.0)
     model_stats = total(drafted, done(9.0, 1.0, reason=core.NoPair.DISABLED_BY_USER))
     assert (model_stats.n_requests, model_stats.gain, model_stats.last) == (
@@ -83,7 +83,7 @@ answers = st.builds(
 
 
 @given(st.lists(answers))
-def test_the_gain_lies_between_those_of_the_answers_in_whatever_order(
+def test_the_gain_lies_between_the_gains_of_the_answers_in_any_order(
     parts: list[core.Done],
 ) -> None:
     model_stats, backwards = total(*parts), total(*reversed(parts))
@@ -107,7 +107,7 @@ def test_the_gain_lies_between_those_of_the_answers_in_whatever_order(
 # --------------------------------------------------------------------------- of a resident
 
 
-class Answering(FakeEngine):
+class Answering(LoadableEngine):
     """Says `events`, over and over."""
 
     events: tuple[core.Event, ...] = (core.Token(text="a"), done(1.0, 1.5, n=1))
@@ -121,17 +121,21 @@ class Answering(FakeEngine):
 
 
 class AnsweringStarter(Starter):
-    def __call__(self, spec: core.EngineSpec) -> FakeEngine:
+    def __call__(self, spec: core.LoadSpec) -> LoadableEngine:
         engine = Answering(spec)
         self.started.put_nowait(engine)
         return engine
+
+
+async def cannot_reload(crash: errors.SpecdError) -> LoadedEngine:
+    raise crash
 
 
 async def answered(granted: Lease) -> list[core.Event]:
     return [event async for event in granted.generate(REQUEST)]
 
 
-async def test_a_resident_counts_the_answers_of_all_its_leases_until_it_leaves() -> None:
+async def test_a_resident_counts_the_answers_of_all_its_leases_until_it_is_unloaded() -> None:
     starter = AnsweringStarter()
 
     async def load() -> None:
@@ -150,10 +154,10 @@ async def test_a_resident_counts_the_answers_of_all_its_leases_until_it_leaves()
                 assert (model_stats.n_requests, model_stats.gain) == (n_before + 1, 1.5)
 
 
-async def test_an_answer_that_is_left_or_fails_is_not_counted() -> None:
+async def test_a_cancelled_or_failed_answer_is_not_counted() -> None:
     counted: list[core.Done] = []
     engine = Answering(core.EngineSpec(weights="a"))
-    granted = Lease(FACTS, engine, counted.append)
+    granted = Lease(LoadedEngine(engine, FACTS, count=counted.append), cannot_reload)
     async with aclosing(granted.generate(REQUEST)) as events:
         await anext(events)
     engine.events = (core.Failed(kind=core.FailureKind.ENGINE, message="no"),)

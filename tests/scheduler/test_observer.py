@@ -1,4 +1,4 @@
-"""What the loop tells of its models, and each request of its wait."""
+"""The events that the loop reports of models, and of the wait of each request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Bench:
     async def use(self, weights: str) -> metrics.RequestRecord:
         """The record of a request that used the model and is over."""
         record = metrics.RequestRecord()
-        model = core.ModelRef(
+        model = core.LocalModel(
             name=f"{weights}:latest", full_name=weights, digest="", weights=Path(weights)
         )
         spec = core.EngineSpec(weights=weights)
@@ -94,7 +94,7 @@ async def started(bench: Bench) -> AsyncIterator[Bench]:
         await bench.loop.stop()
 
 
-async def test_a_wait_is_load_or_queue(bench: Bench) -> None:
+async def test_a_wait_is_reported_as_load_or_queue(bench: Bench) -> None:
     async with started(bench):
         record = await bench.load("a", took_s=3.0)
         assert (record.waited_s, record.loading_s) == (3.0, 3.0)
@@ -123,7 +123,7 @@ async def test_a_wait_is_load_or_queue(bench: Bench) -> None:
     ]
 
 
-async def test_a_load_that_fails_is_told_of(bench: Bench) -> None:
+async def test_a_failed_load_is_reported(bench: Bench) -> None:
     async with started(bench):
         asking = asyncio.create_task(bench.use("a"))
         engine = await bench.starter.started.get()
@@ -135,7 +135,7 @@ async def test_a_load_that_fails_is_told_of(bench: Bench) -> None:
     assert bench.listening.heard == [("failed", "a:latest", "LoadFailed")]
 
 
-async def test_what_nobody_waits_for_any_more_is_unwanted(bench: Bench) -> None:
+async def test_a_load_without_waiters_is_reported_as_unwanted(bench: Bench) -> None:
     async with started(bench):
         asking = asyncio.create_task(bench.use("a"))
         await bench.starter.started.get()
@@ -143,7 +143,7 @@ async def test_what_nobody_waits_for_any_more_is_unwanted(bench: Bench) -> None:
         await bench.heard("left", "a:latest", "unwanted")
 
 
-async def test_an_engine_that_goes_untold_has_crashed_and_one_that_was_told_has_not(
+async def test_an_engine_that_exits_by_itself_is_reported_as_crashed(
     bench: Bench,
 ) -> None:
     async with started(bench):
@@ -155,12 +155,12 @@ async def test_an_engine_that_goes_untold_has_crashed_and_one_that_was_told_has_
         await bench.heard("crashed", "a:latest")
         await bench.load("a")
         bench.now += 301.0
-        bench.loop.unload(core.ModelRef(name="a", full_name="a", digest="", weights=Path("a")))
+        bench.loop.unload(core.LocalModel(name="a", full_name="a", digest="", weights=Path("a")))
         await bench.heard("left", "a:latest", "expired")
     assert bench.listening.heard.count(("crashed", "a:latest")) == 1
 
 
-async def test_a_full_queue_is_told_of(bench: Bench) -> None:
+async def test_a_full_queue_is_reported(bench: Bench) -> None:
     async with started(bench):
         asking = [asyncio.create_task(bench.use("a")) for _ in range(3)]
         await bench.heard("refused")

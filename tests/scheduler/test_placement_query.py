@@ -1,4 +1,4 @@
-"""Contract 6: who leaves for want of memory, and what is given up where a load finds none."""
+"""Loads without memory: which models are unloaded, and what a load gives up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from specd import core, errors
 from specd.scheduler import Scheduler
 from specd.scheduler.effects import Effect, Grant, Place, Refuse, Stop
+from specd.scheduler.runner_ref import as_local
 from tests.scheduler.factories import (
     LARGE,
     fits,
@@ -37,7 +38,7 @@ def loading(s: Scheduler, effects: list[Effect]) -> int:
 
 
 @pytest.mark.contract("sched.memory")
-def test_every_load_is_asked_for_and_the_first_may_give_up_anything() -> None:
+def test_every_load_queries_placement_and_the_first_may_drop_the_drafter() -> None:
     s = careful()
     first = requested(s.request(waiter(1, "a")))
     assert first.request == core.PlacementRequest(
@@ -55,14 +56,14 @@ def test_every_load_is_asked_for_and_the_first_may_give_up_anything() -> None:
 
 
 @pytest.mark.contract("sched.memory")
-def test_the_first_model_is_tried_whatever_memory_says() -> None:
+def test_the_first_model_is_loaded_even_if_it_does_not_fit() -> None:
     s = careful()
     question = requested(s.request(waiter(1, "a")))
     started(s.placed(question, full(question)))
 
 
 @pytest.mark.contract("sched.memory", "sched.eviction")
-def test_without_room_idle_models_leave_one_by_one_then_the_drafter_then_busy_ones() -> None:
+def test_without_memory_idle_models_go_first_then_the_drafter_then_busy_models() -> None:
     s = careful()
     busy = load(s, waiter(1, "a"))
     long = load(s, waiter(2, "b", keep_alive_s=60.0))
@@ -86,7 +87,7 @@ def test_without_room_idle_models_leave_one_by_one_then_the_drafter_then_busy_on
 
 
 @pytest.mark.contract("sched.memory")
-def test_beside_busy_models_it_loads_without_its_drafter_rather_than_wait() -> None:
+def test_a_model_beside_busy_ones_loads_without_its_drafter_rather_than_wait() -> None:
     s = careful()
     load(s, waiter(1, "a"))
     question = requested(s.request(waiter(2, "b", drafter="d")))
@@ -98,7 +99,7 @@ def test_beside_busy_models_it_loads_without_its_drafter_rather_than_wait() -> N
 
 
 @pytest.mark.contract("sched.memory")
-def test_one_that_is_leaving_is_waited_for_before_anything_is_given_up() -> None:
+def test_a_running_unload_is_awaited_before_a_load_gives_anything_up() -> None:
     s = careful()
     load(s, waiter(1, "a"))
     leaving = load(s, waiter(2, "b", keep_alive_s=0.0))
@@ -110,7 +111,7 @@ def test_one_that_is_leaving_is_waited_for_before_anything_is_given_up() -> None
 
 
 @pytest.mark.contract("sched.memory")
-def test_models_that_become_busy_and_idle_all_the_time_do_not_keep_the_head_waiting() -> None:
+def test_models_that_alternate_between_busy_and_idle_do_not_block_the_queue() -> None:
     s = careful()
     a, b = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
     s.release(2, 0.0)
@@ -128,7 +129,7 @@ def test_models_that_become_busy_and_idle_all_the_time_do_not_keep_the_head_wait
 
 
 @pytest.mark.contract("sched.memory")
-def test_a_count_that_is_full_needs_no_asking() -> None:
+def test_at_the_limit_of_models_no_placement_is_queried() -> None:
     s = careful(max_loaded=1)
     runner_id = load(s, waiter(1, "a"))
     s.release(1, 0.0)
@@ -136,7 +137,7 @@ def test_a_count_that_is_full_needs_no_asking() -> None:
 
 
 @pytest.mark.contract("sched.memory")
-def test_a_drafter_is_not_given_up_for_one_who_has_become_idle() -> None:
+def test_a_drafter_is_kept_if_a_busy_model_has_become_idle() -> None:
     s = careful()
     a, b = load(s, waiter(1, "a")), load(s, waiter(2, "b", keep_alive_s=600.0))
     question = requested(s.request(waiter(3, "c", drafter="d")))
@@ -150,30 +151,30 @@ def test_a_drafter_is_not_given_up_for_one_who_has_become_idle() -> None:
     assert s.placed(again, full(again)) == [Stop(b)]
     last = requested(s.ended(b))
     assert last.request.give_up is DRAFTER
-    assert start_of(s.placed(last, fits(last))).spec.drafter == "d"
+    assert as_local(start_of(s.placed(last, fits(last))).spec).drafter == "d"
 
 
 @pytest.mark.contract("sched.memory")
-def test_where_nobody_is_idle_after_all_the_drafter_is_given_up_as_was_known() -> None:
+def test_the_drafter_is_dropped_if_no_model_is_idle_in_the_end() -> None:
     s = careful()
     a = load(s, waiter(1, "a"))
     question = requested(s.request(waiter(2, "c", drafter="d")))
     s.release(1, 0.0)
     again = requested(s.placed(question, fits(question, drafter=None)))
     assert s.request(waiter(3, "a")) == [Grant(3, a)]
-    assert start_of(s.placed(again, full(again))).spec.drafter is None
+    assert as_local(start_of(s.placed(again, full(again))).spec).drafter is None
 
 
 @pytest.mark.contract("sched.memory")
-def test_what_keeps_its_drafter_loads_whoever_is_idle_by_now() -> None:
+def test_a_placement_with_the_drafter_loads_even_if_a_model_has_become_idle() -> None:
     s = careful()
     load(s, waiter(1, "a"))
     question = requested(s.request(waiter(2, "c", drafter="d")))
     s.release(1, 0.0)
-    assert start_of(s.placed(question, fits(question))).spec.drafter == "d"
+    assert as_local(start_of(s.placed(question, fits(question))).spec).drafter == "d"
 
 
-def test_no_drafter_is_given_up_for_a_context_longer_than_is_asked_for() -> None:
+def test_no_drafter_is_dropped_for_a_context_longer_than_requested() -> None:
     s = careful()
     runner_id = load(s, waiter(1, "a", n_ctx=1000, drafter="d"))
     s.release(1, 0.0)
@@ -182,18 +183,18 @@ def test_no_drafter_is_given_up_for_a_context_longer_than_is_asked_for() -> None
     assert grown_spec.request.spec.n_ctx == 2000
     plain = requested(s.placed(grown_spec, fits(grown_spec, drafter=None)))
     assert plain.request.spec.n_ctx == 1200
-    assert start_of(s.placed(plain, fits(plain))).spec.drafter == "d"
+    assert as_local(start_of(s.placed(plain, fits(plain))).spec).drafter == "d"
 
 
-def test_less_context_than_somebody_needs_is_never_loaded() -> None:
+def test_a_context_shorter_than_a_waiter_needs_is_never_loaded() -> None:
     s = careful()
     question = requested(s.request(waiter(1, "a", n_ctx=4096)))
     start = start_of(s.placed(question, fits(question, n_ctx=2048)))
-    assert start.spec.n_ctx == 4096
+    assert as_local(start.spec).n_ctx == 4096
     assert s.loaded(start.runner_id, 0.0) == [Grant(1, start.runner_id)]
 
 
-def test_an_answer_that_comes_too_late_decides_nothing() -> None:
+def test_a_late_placement_is_ignored() -> None:
     s = careful()
     load(s, waiter(1, "a"))
     late = requested(s.request(waiter(2, "b")))
@@ -205,7 +206,7 @@ def test_an_answer_that_comes_too_late_decides_nothing() -> None:
 
 
 @pytest.mark.contract("sched.identity", "sched.memory")
-def test_who_shares_a_drafter_is_told_of_those_that_hold_it() -> None:
+def test_a_query_names_the_engines_that_hold_the_same_drafter() -> None:
     s = careful()
     load(s, waiter(1, "a", drafter="d"))
     question = requested(s.request(waiter(2, "b", drafter="d")))
@@ -215,14 +216,14 @@ def test_who_shares_a_drafter_is_told_of_those_that_hold_it() -> None:
     assert len(s.runners()) == 2
     [grant] = s.request(waiter(3, "a", drafter="d", drafter_name="by another name"))
     assert isinstance(grant, Grant)
-    assert [runner.spec.drafter for runner in s.runners()] == ["d", "d"]
+    assert [as_local(runner.spec).drafter for runner in s.runners()] == ["d", "d"]
 
 
 # ----------------------------------------------------------------------- memory that was refused
 
 
 @pytest.mark.contract("sched.oom")
-def test_a_load_that_finds_no_memory_is_asked_for_again_four_times_in_all() -> None:
+def test_a_load_without_memory_is_tried_four_times_in_all() -> None:
     s = careful()
     effects = s.request(waiter(1, "a"))
     for n_refusals in range(4):
@@ -240,7 +241,7 @@ def test_a_load_that_finds_no_memory_is_asked_for_again_four_times_in_all() -> N
 
 
 @pytest.mark.contract("sched.oom", "sched.load-failure")
-def test_alone_and_with_nothing_more_to_give_up_the_failure_is_told() -> None:
+def test_a_load_fails_if_it_is_alone_and_can_give_up_nothing_more() -> None:
     s = careful()
     runner_id = loading(s, s.request(waiter(1, "a", n_ctx=65536)))
     s.request(waiter(2, "a"))  # might do with less
@@ -255,7 +256,7 @@ def test_alone_and_with_nothing_more_to_give_up_the_failure_is_told() -> None:
 
 
 @pytest.mark.contract("sched.oom", "sched.load-failure")
-def test_other_words_for_the_same_load_are_no_second_attempt() -> None:
+def test_a_placement_equal_to_the_failed_one_is_not_tried_again() -> None:
     s = careful()
     question = requested(s.request(waiter(1, "a", n_ctx=512, drafter="d")))
     without = {"drafter": None, "no_pair_reason": "drafter_no_vram"}
@@ -268,7 +269,7 @@ def test_other_words_for_the_same_load_are_no_second_attempt() -> None:
 
 
 @pytest.mark.contract("sched.oom", "sched.load-failure")
-def test_what_was_known_to_be_too_large_says_what_it_needs() -> None:
+def test_a_load_known_to_be_too_large_fails_with_the_memory_that_it_needs() -> None:
     s = careful()
     question = requested(s.request(waiter(1, "a", n_ctx=512)))
     tried = replace(fits(question), shortage="a needs about 40 GiB, and free are 20 GiB")
@@ -282,7 +283,7 @@ def test_what_was_known_to_be_too_large_says_what_it_needs() -> None:
 
 
 @pytest.mark.contract("sched.oom")
-def test_who_comes_after_and_would_be_loaded_just_as_badly_is_told_at_once() -> None:
+def test_a_later_request_for_a_load_that_failed_fails_at_once() -> None:
     s = careful()
     runner_id = loading(s, s.request(waiter(1, "a", n_ctx=262_144)))
     s.request(waiter(2, "a"))  # as long a context, and might do with less
@@ -294,7 +295,7 @@ def test_who_comes_after_and_would_be_loaded_just_as_badly_is_told_at_once() -> 
 
 
 @pytest.mark.contract("sched.oom")
-def test_a_context_that_shrank_serves_who_asked_for_none() -> None:
+def test_a_reduced_context_serves_requests_without_num_ctx() -> None:
     s = careful()
     first = loading(s, s.request(waiter(1, "a")))
     s.request(waiter(2, "a"))
@@ -306,7 +307,7 @@ def test_a_context_that_shrank_serves_who_asked_for_none() -> None:
 
 
 @pytest.mark.contract("sched.oom")
-def test_a_context_that_grew_is_given_up_first() -> None:
+def test_a_grown_context_is_reduced_first() -> None:
     s = careful()
     runner_id = load(s, waiter(1, "a", n_ctx=1000))
     s.release(1, 0.0)
@@ -318,7 +319,7 @@ def test_a_context_that_grew_is_given_up_first() -> None:
 
 
 @pytest.mark.contract("sched.oom", "sched.eviction")
-def test_idle_models_leave_before_anything_is_given_up() -> None:
+def test_idle_models_are_unloaded_before_a_load_gives_anything_up() -> None:
     s = careful(max_loaded=4)
     one, two = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
     load(s, waiter(3, "busy"))
@@ -336,7 +337,7 @@ def test_idle_models_leave_before_anything_is_given_up() -> None:
 
 
 @pytest.mark.contract("sched.oom")
-def test_what_has_just_failed_beside_busy_models_waits_for_them() -> None:
+def test_a_load_that_failed_beside_busy_models_waits_for_them() -> None:
     s = careful()
     busy = load(s, waiter(1, "a"))
     first = loading(s, s.request(waiter(2, "b", n_ctx=512)))
@@ -355,7 +356,7 @@ def test_what_has_just_failed_beside_busy_models_waits_for_them() -> None:
 
 
 @pytest.mark.contract("sched.oom")
-def test_the_last_attempt_has_the_machine_to_itself() -> None:
+def test_the_last_attempt_runs_without_other_models() -> None:
     s = careful()
     busy = load(s, waiter(1, "a"))
     effects = s.request(waiter(2, "b"))
@@ -370,7 +371,7 @@ def test_the_last_attempt_has_the_machine_to_itself() -> None:
 
 
 @pytest.mark.contract("sched.oom")
-def test_who_leaves_takes_the_next_attempt_along() -> None:
+def test_a_cancelled_request_ends_its_further_attempts() -> None:
     s = careful()
     other = load(s, waiter(1, "a"))
     first = loading(s, s.request(waiter(2, "b", n_ctx=512)))
@@ -382,7 +383,7 @@ def test_who_leaves_takes_the_next_attempt_along() -> None:
 
 
 @pytest.mark.contract("sched.oom")
-def test_memory_that_runs_out_later_costs_the_idle_models() -> None:
+def test_memory_that_runs_out_after_the_load_unloads_the_idle_models() -> None:
     s = careful()
     used, idle = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
     s.release(2, 0.0)
@@ -392,7 +393,7 @@ def test_memory_that_runs_out_later_costs_the_idle_models() -> None:
 
 
 @pytest.mark.contract("sched.oom")
-def test_what_was_refused_is_forgotten_once_it_is_loaded() -> None:
+def test_a_successful_load_clears_the_recorded_failures() -> None:
     s = careful()
     effects = s.request(waiter(1, "a"))
     s.request(waiter(2, "a", n_batch=64))
@@ -406,7 +407,7 @@ def test_what_was_refused_is_forgotten_once_it_is_loaded() -> None:
 
 
 @pytest.mark.contract("sched.memory")
-def test_who_starts_again_is_asked_for_again() -> None:
+def test_an_engine_that_ended_during_its_placement_is_placed_again() -> None:
     s = careful()
     effects = s.request(waiter(1, "a"))
     first = loading(s, effects)

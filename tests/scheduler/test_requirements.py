@@ -1,4 +1,4 @@
-"""Contract 6: what a loaded model serves, what loads it anew, and how a context grows."""
+"""What a loaded model can serve, what reloads it, and how a context grows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specd import core
 from specd.placement import Defaults
 from specd.scheduler import Scheduler
 from specd.scheduler.effects import Effect, Grant, Start, Stop
+from specd.scheduler.runner_ref import as_local
 from tests.scheduler.factories import (
     LARGE,
     SMALL,
@@ -70,7 +71,9 @@ def test_other_runner_options_reload_the_model(spec: dict[str, Any]) -> None:
         {"max_draft": 3},
     ],
 )
-def test_what_is_automatic_or_shorter_or_only_drafts_reloads_nothing(spec: dict[str, Any]) -> None:
+def test_an_automatic_or_shorter_context_or_a_draft_option_reloads_nothing(
+    spec: dict[str, Any],
+) -> None:
     s = scheduler()
     there: dict[str, Any] = {
         "drafter": "d",
@@ -83,7 +86,7 @@ def test_what_is_automatic_or_shorter_or_only_drafts_reloads_nothing(spec: dict[
 
 
 @pytest.mark.contract("sched.reload")
-def test_an_embedder_serves_who_asks_for_a_shorter_context_and_grows_for_a_longer() -> None:
+def test_an_embedder_serves_shorter_contexts_and_reloads_for_longer_ones() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=512, embeds=True))
     for who, n_ctx in ((2, 100), (3, 512)):
@@ -95,7 +98,7 @@ def test_an_embedder_serves_who_asks_for_a_shorter_context_and_grows_for_a_longe
 
 
 @pytest.mark.contract("sched.reload")
-def test_what_is_automatic_takes_what_another_asked_for() -> None:
+def test_automatic_options_accept_the_loaded_values() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=5000, n_gpu_layers=5, main_gpu=1))
     assert s.request(waiter(2, "a")) == [Grant(2, runner_id)]
@@ -121,7 +124,7 @@ def test_a_short_context_fits_a_model_that_was_trained_for_no_more() -> None:
 
 
 @pytest.mark.contract("sched.reload")
-def test_automatic_requests_share_what_memory_allowed_an_automatic_load() -> None:
+def test_automatic_requests_share_a_context_that_memory_reduced() -> None:
     s = scheduler(kind=Narrow, machine=LARGE)
     load(s, waiter(1, "a", n_ctx=5000))
     s.release(1, 0.0)
@@ -134,7 +137,7 @@ def test_automatic_requests_share_what_memory_allowed_an_automatic_load() -> Non
 
 
 @pytest.mark.contract("sched.reload")
-def test_what_memory_allowed_before_a_model_left_says_nothing_of_its_next_load() -> None:
+def test_an_earlier_automatic_context_does_not_limit_the_next_load() -> None:
     s = scheduler(kind=Narrow, machine=LARGE)
     load(s, waiter(1, "a", keep_alive_s=0.0))
     [stopped] = s.release(1, 0.0)
@@ -151,18 +154,18 @@ def test_a_load_with_a_short_context_is_not_for_an_automatic_request() -> None:
     runner_id = started(s.request(waiter(1, "a", n_ctx=64)))
     assert s.request(waiter(2, "a")) == []
     assert s.release(1, 0.0) == [Stop(runner_id)]  # the load is for nobody now
-    assert start_of(s.ended(runner_id)).spec.n_ctx == 4096
+    assert as_local(start_of(s.ended(runner_id)).spec).n_ctx == 4096
 
 
 @pytest.mark.contract("sched.reload")
-def test_an_automatic_request_in_the_place_of_one_that_wanted_more_does_not_grow() -> None:
+def test_an_automatic_request_does_not_inherit_the_growth_of_a_cancelled_one() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=3000))
     s.release(1, 0.0)
     assert s.request(waiter(2, "a", n_ctx=3001)) == [Stop(runner_id)]
     assert s.request(waiter(3, "a")) == []
     s.release(2, 0.0)
-    assert start_of(s.ended(runner_id)).spec.n_ctx == 4096
+    assert as_local(start_of(s.ended(runner_id)).spec).n_ctx == 4096
 
 
 @pytest.mark.contract("sched.reload")
@@ -189,13 +192,13 @@ def test_tags_with_drafters_of_their_own_over_the_same_weights_do_not_share() ->
     s.release(1, 0.0)
     assert s.release(2, 0.0) == [Stop(runner_id)]
     other = start_of(s.ended(runner_id))
-    assert other.spec.drafter == "theirs"
+    assert as_local(other.spec).drafter == "theirs"
     grants = s.loaded(other.runner_id, 0.0)
     assert grants == [Grant(3, other.runner_id), Grant(4, other.runner_id)]
 
 
 @pytest.mark.contract("sched.reload")
-def test_what_placement_made_of_a_model_is_not_held_against_it() -> None:
+def test_options_that_placement_changed_do_not_reload_the_model() -> None:
     s = scheduler(kind=Scheduler, machine=LARGE)
     mine: dict[str, Any] = {"drafter": "d", "pair_source": "manifest", "max_draft": 4}
     question = requested(s.request(waiter(1, "a", n_ctx=8192, **mine)))
@@ -219,7 +222,7 @@ def test_what_placement_made_of_a_model_is_not_held_against_it() -> None:
 
 
 @pytest.mark.contract("sched.reload")
-def test_a_context_that_placement_cut_short_serves_no_more_than_it_holds() -> None:
+def test_a_context_that_placement_reduced_serves_no_longer_request() -> None:
     s = scheduler(kind=Scheduler, machine=LARGE)
     question = requested(s.request(waiter(1, "a")))
     assert (question.request.spec.n_ctx, question.request.min_ctx) == (262_144, 4096)
@@ -239,11 +242,11 @@ def reload(s: Scheduler, who: int, n_ctx: int, **more: Any) -> int:
     start = start_of(s.ended(runner.id))
     s.loaded(start.runner_id, 0.0)
     s.release(who, 0.0)
-    return start.spec.n_ctx
+    return as_local(start.spec).n_ctx
 
 
 @pytest.mark.contract("sched.reload")
-def test_a_longer_context_doubles_what_was_there_up_to_what_the_model_was_trained_for() -> None:
+def test_a_longer_context_doubles_up_to_the_trained_length() -> None:
     s = scheduler()
     load(s, waiter(1, "a", n_ctx=1000, n_ctx_train=4500))
     s.release(1, 0.0)
@@ -253,7 +256,7 @@ def test_a_longer_context_doubles_what_was_there_up_to_what_the_model_was_traine
 
 
 @pytest.mark.contract("sched.reload")
-def test_a_longer_context_is_asked_for_with_what_was_wanted_as_its_least() -> None:
+def test_a_longer_context_is_placed_with_the_requested_one_as_its_minimum() -> None:
     s = scheduler(kind=Scheduler)
     runner_id = load(s, waiter(1, "a", n_ctx=1000))
     s.release(1, 0.0)
@@ -264,7 +267,7 @@ def test_a_longer_context_is_asked_for_with_what_was_wanted_as_its_least() -> No
 
 
 @pytest.mark.contract("sched.reload")
-def test_growth_is_the_first_thing_that_is_given_up() -> None:
+def test_the_growth_of_a_context_is_given_up_first() -> None:
     s = scheduler(kind=Scheduler)
     other = load(s, waiter(1, "b"))
     s.release(1, 0.0)
@@ -279,13 +282,13 @@ def test_growth_is_the_first_thing_that_is_given_up() -> None:
 
 
 @pytest.mark.contract("sched.reload")
-def test_a_model_that_left_for_another_reason_comes_back_as_it_is_asked_for() -> None:
+def test_a_model_unloaded_for_another_reason_returns_with_the_requested_context() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=1000, keep_alive_s=0.0))
     assert s.request(waiter(2, "a", n_ctx=1200)) == []
     assert s.release(1, 0.0) == [Stop(runner_id)]  # its time was over all the same
     start = start_of(s.ended(runner_id))
-    assert start.spec.n_ctx == 1200
+    assert as_local(start.spec).n_ctx == 1200
     s.loaded(start.runner_id, 0.0)
     s.release(2, 0.0)
     # Shorter, and with another batch: nothing was too short, so nothing grows.
@@ -293,14 +296,14 @@ def test_a_model_that_left_for_another_reason_comes_back_as_it_is_asked_for() ->
 
 
 @pytest.mark.contract("sched.reload")
-def test_who_wanted_more_and_left_makes_nothing_grow() -> None:
+def test_a_cancelled_request_for_a_longer_context_grows_nothing() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=1000))
     s.release(1, 0.0)
     assert s.request(waiter(2, "a", n_ctx=1200)) == [Stop(runner_id)]
     s.release(2, 0.0)
     assert s.ended(runner_id) == []
-    assert start_of(s.request(waiter(3, "a", n_ctx=1100))).spec.n_ctx == 1100
+    assert as_local(start_of(s.request(waiter(3, "a", n_ctx=1100))).spec).n_ctx == 1100
 
 
 N_CTX_TRAIN = 2**17
@@ -312,7 +315,7 @@ N_CTX_TRAIN = 2**17
     n_ctx_train=st.sampled_from([0, N_CTX_TRAIN]),
     machine=st.sampled_from([SMALL, LARGE]),
 )
-def test_whatever_contexts_are_asked_for_loads_are_few(
+def test_any_sequence_of_contexts_needs_few_loads(
     asked_for: list[int], n_ctx_train: int, machine: Defaults
 ) -> None:
     s = scheduler(machine=machine)
@@ -325,13 +328,13 @@ def test_whatever_contexts_are_asked_for_loads_are_few(
         for effect in effects:
             match effect:
                 case Start(runner_id, spec):
-                    n_loads, first = n_loads + 1, first or spec.n_ctx
+                    n_loads, first = n_loads + 1, first or as_local(spec).n_ctx
                     act(s.loaded(runner_id, 0.0))
                 case Stop(runner_id):
                     act(s.ended(runner_id))
                 case Grant(waiter_id):
                     [runner] = s.runners()
-                    assert runner.spec.n_ctx >= least[waiter_id]
+                    assert as_local(runner.spec).n_ctx >= least[waiter_id]
 
     for waiter_id, n_ctx in enumerate(asked_for):
         who = waiter(waiter_id, "a", math.inf, n_ctx=n_ctx, n_ctx_train=n_ctx_train)
@@ -347,8 +350,8 @@ def test_whatever_contexts_are_asked_for_loads_are_few(
 @given(asked_for=st.lists(st.sampled_from([0, 64, 9_999, 10_000, 10_001, 20_000]), min_size=1))
 @example([10_001, 0, 10_001] * 9)
 @example([10_001, 20_000, 0] * 9)
-def test_contexts_asked_for_in_turn_are_not_loaded_again_and_again(asked_for: list[int]) -> None:
-    """Even where memory is too short for what an automatic request would like."""
+def test_alternating_contexts_do_not_reload_the_model_each_time(asked_for: list[int]) -> None:
+    """Even if memory is too short for the context of an automatic request."""
     s = scheduler(kind=Narrow, machine=LARGE)
     n_loads = 0
 

@@ -1,4 +1,4 @@
-"""The pure scheduler's rules, one by one, where memory never ends."""
+"""The rules of the scheduler, one by one, with unlimited memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from specd import errors
 from specd.scheduler.effects import Grant, Refuse, Start, Stop
+from specd.scheduler.runner_ref import as_local
 from tests.scheduler.factories import load, scheduler, started, waiter
 
 CRASH = errors.LoadFailed("why")
@@ -18,12 +19,12 @@ def test_the_first_request_loads_and_is_granted_when_loaded() -> None:
     effects = s.request(waiter(1, "a"))
     [start] = effects
     assert isinstance(start, Start)
-    assert (start.spec.n_ctx, start.spec.n_threads) == (4096, 2)
+    assert (as_local(start.spec).n_ctx, as_local(start.spec).n_threads) == (4096, 2)
     assert s.loaded(start.runner_id, 1.0) == [Grant(1, start.runner_id)]
 
 
 @pytest.mark.contract("sched.loaded-free")
-def test_who_asks_for_a_loaded_model_passes_the_queue() -> None:
+def test_a_request_for_a_loaded_model_passes_the_queue() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a"))
     started(s.request(waiter(2, "b")))
@@ -39,10 +40,10 @@ def test_one_load_at_a_time_in_order() -> None:
     granted, second = s.loaded(first, 0.0)
     assert granted == Grant(1, first)
     assert isinstance(second, Start)
-    assert second.spec.weights == "b"
+    assert as_local(second.spec).weights == "b"
 
 
-def test_a_load_that_its_first_caller_left_still_blocks_the_next_load() -> None:
+def test_a_load_whose_first_request_was_cancelled_still_blocks_the_next_load() -> None:
     s = scheduler()
     runner_id = started(s.request(waiter(1, "a")))
     s.request(waiter(2, "b"))
@@ -54,7 +55,7 @@ def test_a_load_that_its_first_caller_left_still_blocks_the_next_load() -> None:
 
 
 @pytest.mark.contract("sched.queue", "sched.loaded-free")
-def test_a_full_queue_refuses_what_needs_a_load_but_not_what_is_loaded() -> None:
+def test_a_full_queue_refuses_loads_but_serves_loaded_models() -> None:
     s = scheduler(max_queue=1)
     runner_id = load(s, waiter(1, "a"))
     started(s.request(waiter(2, "b")))
@@ -66,7 +67,7 @@ def test_a_full_queue_refuses_what_needs_a_load_but_not_what_is_loaded() -> None
 
 
 @pytest.mark.contract("sched.eviction")
-def test_the_idle_runner_with_the_shortest_session_makes_room() -> None:
+def test_the_idle_runner_with_the_shortest_session_is_unloaded_first() -> None:
     s = scheduler(max_loaded=2)
     load(s, waiter(1, "a", keep_alive_s=60.0))
     short = load(s, waiter(2, "b", keep_alive_s=30.0))
@@ -77,7 +78,7 @@ def test_the_idle_runner_with_the_shortest_session_makes_room() -> None:
 
 
 @pytest.mark.contract("sched.eviction")
-def test_a_busy_runner_is_waited_for_and_gets_no_new_users_meanwhile() -> None:
+def test_a_busy_runner_that_must_be_unloaded_accepts_no_new_requests() -> None:
     s = scheduler(max_loaded=1)
     runner_id = load(s, waiter(1, "a"))
     assert s.request(waiter(2, "b")) == []
@@ -86,7 +87,7 @@ def test_a_busy_runner_is_waited_for_and_gets_no_new_users_meanwhile() -> None:
     started(s.ended(runner_id))
 
 
-def test_if_the_one_in_front_leaves_the_busy_runner_takes_users_again() -> None:
+def test_the_busy_runner_accepts_requests_again_if_the_head_of_the_queue_is_cancelled() -> None:
     s = scheduler(max_loaded=1)
     runner_id = load(s, waiter(1, "a"))
     s.request(waiter(2, "b"))
@@ -124,7 +125,7 @@ def test_keep_alive_zero_unloads_right_after_the_request() -> None:
 
 
 @pytest.mark.contract("keep-alive.forever")
-def test_keep_alive_for_ever_never_expires() -> None:
+def test_an_infinite_keep_alive_never_expires() -> None:
     s = scheduler()
     load(s, waiter(1, "a", keep_alive_s=math.inf))
     s.release(1, 0.0)
@@ -132,7 +133,7 @@ def test_keep_alive_for_ever_never_expires() -> None:
     assert s.tick(1e12) == []
 
 
-def test_unload_waits_for_the_users() -> None:
+def test_unload_waits_for_running_requests() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a"))
     assert s.unload("a", 0.0) == []
@@ -140,7 +141,7 @@ def test_unload_waits_for_the_users() -> None:
     assert s.unload("unknown", 0.0) == []
 
 
-def test_unload_of_an_idle_model_is_at_once() -> None:
+def test_an_idle_model_is_unloaded_at_once() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a"))
     s.release(1, 0.0)
@@ -167,7 +168,7 @@ def test_a_load_is_aborted_when_its_last_waiter_leaves() -> None:
     assert s.ended(runner_id) == []
 
 
-def test_a_failed_load_is_told_to_all_who_waited_for_it_and_to_nobody_else() -> None:
+def test_a_failed_load_fails_all_its_waiters_and_no_others() -> None:
     s = scheduler()
     runner_id = started(s.request(waiter(1, "a")))
     s.request(waiter(2, "b"))
@@ -175,7 +176,7 @@ def test_a_failed_load_is_told_to_all_who_waited_for_it_and_to_nobody_else() -> 
     *refused, start = s.failed(runner_id, CRASH)
     assert refused == [Refuse(1, CRASH), Refuse(3, CRASH)]
     assert isinstance(start, Start)
-    assert start.spec.weights == "b"
+    assert as_local(start.spec).weights == "b"
 
 
 def test_a_crashed_engine_is_forgotten_and_the_next_request_loads_again() -> None:
@@ -186,7 +187,7 @@ def test_a_crashed_engine_is_forgotten_and_the_next_request_loads_again() -> Non
     assert started(s.request(waiter(2, "a"))) != runner_id
 
 
-def test_a_model_that_is_leaving_is_loaded_again_once_it_has_gone() -> None:
+def test_a_model_under_unload_is_loaded_again_once_it_has_ended() -> None:
     s = scheduler()
     runner_id = load(s, waiter(1, "a", keep_alive_s=0.0))
     s.release(1, 0.0)
@@ -194,7 +195,7 @@ def test_a_model_that_is_leaving_is_loaded_again_once_it_has_gone() -> None:
     started(s.ended(runner_id))
 
 
-def test_who_joins_a_load_under_way_gets_it_although_another_is_in_front() -> None:
+def test_a_request_joins_a_load_under_way_although_another_is_queued_first() -> None:
     s = scheduler(max_loaded=1)
     runner_id = started(s.request(waiter(1, "a")))
     s.request(waiter(2, "b"))
@@ -202,7 +203,7 @@ def test_who_joins_a_load_under_way_gets_it_although_another_is_in_front() -> No
     assert s.loaded(runner_id, 0.0) == [Grant(1, runner_id), Grant(3, runner_id)]
 
 
-def test_close_refuses_who_waits_and_keeps_only_engines_in_use() -> None:
+def test_close_refuses_waiting_requests_and_keeps_only_engines_in_use() -> None:
     s = scheduler(max_loaded=3)
     used = load(s, waiter(1, "a"))
     idle = load(s, waiter(2, "b"))
@@ -217,7 +218,7 @@ def test_close_refuses_who_waits_and_keeps_only_engines_in_use() -> None:
     assert s.release(1, 0.0) == [Stop(used)]
 
 
-def test_shutdown_stops_engines_in_use_too_and_each_but_once() -> None:
+def test_shutdown_stops_each_engine_once_even_if_in_use() -> None:
     s = scheduler()
     used = load(s, waiter(1, "a"))
     assert s.shutdown(0.0) == [Stop(used)]

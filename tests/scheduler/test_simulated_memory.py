@@ -1,4 +1,4 @@
-"""All of the scheduler's rules together, against a machine whose memory is counted to the byte."""
+"""All rules of the scheduler together, on a simulated machine that counts each byte of memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specd import core, errors
 from specd.scheduler import Scheduler
 from specd.scheduler.effects import Effect, Grant, Place, Refuse, Start, Stop
 from specd.scheduler.placement_query import MAX_REFUSALS
-from specd.scheduler.runner_ref import RunnerPhase, Waiter
+from specd.scheduler.runner_ref import RunnerPhase, Waiter, as_local
 from tests.scheduler.factories import LARGE, scheduler, waiter
 
 MAX_LOADED = 3
@@ -117,7 +117,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for effect in effects:
             match effect:
                 case Start(runner_id, spec):
-                    self.start(runner_id, spec)
+                    self.start(runner_id, as_local(spec))
                 case Place():
                     self.ask(effect)
                 case Stop(runner_id):
@@ -127,8 +127,8 @@ class SchedulerMachine(RuleBasedStateMachine):
                 case Refuse(waiter_id, error):
                     who = self.waiting.pop(waiter_id)
                     if error is STARVED:
-                        self.failures.pop(who.weights, None)
-        wanted = {who.weights for who in self.waiting.values()}
+                        self.failures.pop(who.key, None)
+        wanted = {who.key for who in self.waiting.values()}
         self.failures = {w: failure for w, failure in self.failures.items() if w in wanted}
 
     def ask(self, question: Place) -> None:
@@ -141,7 +141,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert request.n_refusals == (failure.n if failure else 0) < MAX_REFUSALS
         who = self.waiting[question.waiter_id]
         if failure:
-            assert request.spec.n_ctx == min(who.spec.n_ctx or N_CTX_TRAIN, N_CTX_TRAIN)
+            assert request.spec.n_ctx == min(as_local(who.spec).n_ctx or N_CTX_TRAIN, N_CTX_TRAIN)
         others = set(self.alive) - set(self.using.values())
         if others:
             assert request.give_up is core.GiveUp.NOTHING
@@ -152,7 +152,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, runner_id: int, spec: core.EngineSpec) -> None:
         assert runner_id not in self.alive
         # First come, first served; and nobody loads while another does.
-        assert spec.weights == self.waiting[min(self.waiting)].weights
+        assert spec.weights == self.waiting[min(self.waiting)].key
         assert not self.loading
         assert spec.weights not in {there.weights for there in self.alive.values()}
         assert bytes_of(spec) <= self.machine.free
@@ -180,7 +180,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if evicted.expires_at <= self.now:
             return
         head = self.waiting[min(self.waiting)]
-        if head.weights not in {evicted.weights, *self.failures}:
+        if head.key not in {evicted.key, *self.failures}:
             idle = [runner for runner in there.values() if runner.is_idle]
             assert all(evicted.keep_alive_s <= runner.keep_alive_s for runner in idle)
             assert not self.stopping | self.failing
@@ -188,11 +188,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def grant(self, who: Waiter, runner_id: int) -> None:
         given = self.alive[runner_id]
         assert runner_id not in self.loading | self.stopping | self.failing
-        assert given.weights == who.weights
-        assert given.n_ctx >= min(who.spec.n_ctx, N_CTX_TRAIN)
-        assert given.n_batch == who.spec.n_batch
+        assert given.weights == who.key
+        assert given.n_ctx >= min(as_local(who.spec).n_ctx, N_CTX_TRAIN)
+        assert given.n_batch == as_local(who.spec).n_batch
         if who.spec.pair_source == "manifest":
-            assert self.requested[runner_id].drafter == who.spec.drafter
+            assert self.requested[runner_id].drafter == as_local(who.spec).drafter
         self.using[who.id] = runner_id
 
     # ----------------------------------------------------------------------- who comes and goes
@@ -231,7 +231,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def request_more_of_what_is_there(self, data: st.DataObject, more: int) -> None:
         idle = [runner for runner in self.scheduler.runners() if runner.is_idle]
         runner = data.draw(st.sampled_from(idle))
-        self.ask_for(runner.weights, None, n_ctx=runner.spec.n_ctx + more)
+        self.ask_for(runner.key, None, n_ctx=as_local(runner.spec).n_ctx + more)
 
     def ask_for(self, weights: str, keep_alive_s: float | None = None, **spec: Any) -> Waiter:
         self.n_waiters += 1
@@ -478,17 +478,17 @@ class SchedulerMachine(RuleBasedStateMachine):
             at_work = self.answers or self.loading or self.stopping or self.failing
             assert at_work or self.using, "the queue stands still and nobody is at work"
             head = self.waiting[min(self.waiting)]
-            its_own = any(runner.weights == head.weights for runner in self.scheduler.runners())
+            its_own = any(runner.key == head.key for runner in self.scheduler.runners())
             if not at_work and not its_own:
                 assert self.alive.keys() == set(self.using.values()), "an idle model could leave"
                 asked_all = (head.id, core.GiveUp.DRAFTER) in self.told
-                assert asked_all or len(self.alive) == MAX_LOADED or head.weights in self.failures
+                assert asked_all or len(self.alive) == MAX_LOADED or head.key in self.failures
 
     @invariant()
     def no_load_for_a_caller_who_left(self) -> None:
         for runner_id in self.loading:
             weights = self.alive[runner_id].weights
-            assert any(who.weights == weights for who in self.waiting.values())
+            assert any(who.key == weights for who in self.waiting.values())
 
 
 TestScheduler = SchedulerMachine.TestCase

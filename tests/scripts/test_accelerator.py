@@ -1,4 +1,4 @@
-"""Which build of llama.cpp a machine gets, and who may share it."""
+"""Test the choice of llama.cpp's build, and which machines share it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_the_accelerator_follows_the_machine_unless_one_is_asked_for(
     assert choice.reason
 
 
-def test_a_toolkit_without_a_gpu_is_told_how_to_be_forced() -> None:
+def test_a_toolkit_without_a_gpu_gives_a_hint_to_force_it() -> None:
     assert "SPECD_ACCEL=cuda" in choose(BuildHost("Linux", nvcc="/bin/nvcc"), "", PIN).hint
 
 
-def test_a_gpu_without_a_toolkit_is_told_of_prebuilt_wheels() -> None:
+def test_a_gpu_without_a_toolkit_gives_a_hint_about_prebuilt_wheels() -> None:
     hint = choose(BuildHost("Linux", gpus=(GPU,)), "", PIN).hint
     assert PIN in hint
     assert "prebuilt wheels" in hint

@@ -1,4 +1,4 @@
-"""The set-up: what is due, where wheels are kept, what is said when something is missing."""
+"""Test the installer: when it runs, where wheels are, and its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PIN = "llama-cpp-python==1.2.3"
 WHEEL = "llama_cpp_python-1.2.3-py3-none-linux_x86_64.whl"
 
 
-def test_the_pin_is_read_from_where_it_is_declared() -> None:
+def test_the_pinned_version_is_read_from_pyproject() -> None:
     assert install.llama_requirement(ROOT / "pyproject.toml") == "llama-cpp-python==0.3.36"
 
 
@@ -32,7 +32,7 @@ def test_the_pin_is_read_from_where_it_is_declared() -> None:
         ("abc", "", "/here", False, True, False),
     ],
 )
-def test_a_second_install_is_due_only_where_something_changed(
+def test_a_second_install_runs_only_after_a_change(
     tmp_path: Path,
     configuration: str,
     asked: str,
@@ -48,17 +48,17 @@ def test_a_second_install_is_due_only_where_something_changed(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"configuration": "x", "more": 1}'])
-def test_a_damaged_stamp_is_none(tmp_path: Path, text: str) -> None:
+def test_a_damaged_stamp_counts_as_missing(tmp_path: Path, text: str) -> None:
     (tmp_path / "stamp").write_text(text)
     assert Stamp.read(tmp_path / "stamp") is None
 
 
-def test_wheels_lie_in_the_users_cache() -> None:
+def test_wheels_are_in_the_users_cache() -> None:
     assert install.cache_folder({"XDG_CACHE_HOME": "/c"}) == Path("/c/specd/wheels")
     assert install.cache_folder({}).parts[-3:] == (".cache", "specd", "wheels")
 
 
-def test_a_wheel_that_was_built_before_is_taken(tmp_path: Path) -> None:
+def test_a_cached_wheel_is_used(tmp_path: Path) -> None:
     choice, machine = AcceleratorChoice("cpu", ""), BuildHost("Linux")
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
     folder = install.cache_folder(environment) / fingerprint(choice, machine, "")
@@ -67,17 +67,17 @@ def test_a_wheel_that_was_built_before_is_taken(tmp_path: Path) -> None:
     assert install.find_or_build(PIN, choice, machine, environment) == folder / WHEEL
 
 
-def test_a_wheel_of_another_version_is_not_taken(tmp_path: Path) -> None:
+def test_a_cached_wheel_of_another_version_is_not_used(tmp_path: Path) -> None:
     (tmp_path / WHEEL).touch()
     assert install.find_wheel(tmp_path, "llama-cpp-python==1.2.4") is None
 
 
-def test_a_missing_compiler_is_said_with_what_to_install() -> None:
+def test_a_missing_compiler_is_reported_with_the_package_to_install() -> None:
     with pytest.raises(SetUpError, match="apt install build-essential"):
         install.require_compiler({"CXX": "no-such-compiler"})
 
 
-def test_cmake_is_told_the_accelerator_and_what_the_user_adds() -> None:
+def test_cmake_gets_the_accelerator_and_the_users_options() -> None:
     machine = BuildHost("Linux", nvcc="/opt/cuda/bin/nvcc")
     environment = install.build_environment(
         AcceleratorChoice("cuda", ""), machine, {"CMAKE_ARGS": "-DX=1", "HOME": "/h"}

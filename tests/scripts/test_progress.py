@@ -1,4 +1,4 @@
-"""How a build shows itself, on a terminal and in a log."""
+"""Test the progress display of a build, on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_terminal_gets_one_line_that_is_cleared_at_the_end() -> None:
     assert text.endswith("\r\x1b[K")
 
 
-def test_the_whole_output_goes_to_the_log_and_the_status_comes_back(tmp_path: Path) -> None:
+def test_the_log_gets_the_whole_output_and_the_status_is_returned(tmp_path: Path) -> None:
     program = "import sys; print('[5/10] cc'); print('oops', file=sys.stderr); sys.exit(3)"
     log, out = tmp_path / "logs" / "build.log", io.StringIO()
     progress = Progress(out, live=False)

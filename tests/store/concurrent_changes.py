@@ -1,4 +1,4 @@
-"""A writer of a store among others: `python -m tests.store.concurrent_changes FOLDER SEED [STEP]`.
+"""A concurrent writer of a store: `python -m tests.store.concurrent_changes FOLDER SEED [STEP]`.
 
 Makes and deletes models that share layers.  STEP: of its changes of the file system, before which
 it is killed.
@@ -18,7 +18,7 @@ from tests.store.manifests import digest, manifest
 
 
 def race(folder: Path, seed: int) -> None:
-    """Every model has a layer of its own and one that others have too."""
+    """Return a model's layers: one of its own, and one that it shares."""
     draw, writer = random.Random(seed), StoreWriter(folder)
     for _ in range(60):
         name = parse(f"m{draw.randrange(3)}")
@@ -39,7 +39,7 @@ def _make(writer: StoreWriter, name: str, *layers: bytes) -> None:
             blob_lock.add([digest(layer)])
         writer.publish(parse(name), manifest(*layers), blob_lock=blob_lock)
     except StoreError as error:
-        # Another writer removed it between the two lines: told, and nothing was published.
+        # Another writer removed the blob between the two lines, so nothing was published.
         assert "cannot use the blob" in str(error), error  # noqa: PT017
     finally:
         blob_lock.close()

@@ -1,4 +1,4 @@
-"""Small manifests, and what must be true of a store at any moment."""
+"""Small manifests, and a check that a store is consistent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def manifest(*layers: bytes, config: bytes = CONFIG) -> bytes:
 
 
 def check_whole(root: Path) -> dict[str, bytes]:
-    """The manifests by their path; each whole with all its blobs, and no blob is a half one."""
+    """Return the manifests by path; assert that all their blobs exist and none is damaged."""
     found = {}
     for path in (root / "manifests").rglob("*"):
         if path.is_file():

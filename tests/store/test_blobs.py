@@ -18,7 +18,7 @@ def test_a_digest_names_one_file(tmp_path: Path, digest: str) -> None:
 
 
 @pytest.mark.parametrize("digest", ["", HEX, "sha256:../../etc/passwd", f"sha256:{HEX}0", "md5:0"])
-def test_no_other_text_names_a_file(tmp_path: Path, digest: str) -> None:
+def test_text_that_is_no_digest_raises_store_error(tmp_path: Path, digest: str) -> None:
     with pytest.raises(StoreError, match="is not a digest"):
         blobs.path_of(tmp_path, digest)
 

@@ -1,4 +1,4 @@
-"""What a model can do, from its metadata and its template."""
+"""Capabilities of a model, from its metadata and its template."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from specd.core import Templating
-from specd.store.capabilities import capabilities
 from specd.store.gguf import GgufHeader, Value
 from specd.store.gguf_metadata import GgufMetadata, format_count, has_audio_encoder
 from specd.store.manifest import Config
+from specd.store.templating import capabilities
 
 FACTS = GgufMetadata(
     architecture="llama",
@@ -79,7 +79,9 @@ def test_the_configs_own_capabilities_are_added_once() -> None:
         ({"clip.has_audio_encoder": True, "clip.vision.projector_type": "gemma3nv"}, False),
     ],
 )
-def test_a_projector_says_whether_it_hears(values: dict[str, Value], has_sound: bool) -> None:
+def test_a_projector_with_an_audio_encoder_adds_audio(
+    values: dict[str, Value], has_sound: bool
+) -> None:
     header = GgufHeader(Path("mmproj.gguf"), values, ())
     assert has_audio_encoder(header) is has_sound
     config, chosen = Config(), Templating.JINJA
@@ -90,7 +92,7 @@ def test_a_projector_says_whether_it_hears(values: dict[str, Value], has_sound: 
 
 
 @pytest.mark.contract("show.capabilities")
-def test_a_model_whose_answers_are_read_as_harmony_thinks() -> None:
+def test_the_harmony_parser_adds_thinking() -> None:
     config, chosen = Config(parser="harmony"), Templating.JINJA
     found = capabilities(FACTS, config, go_template=None, chosen=chosen, has_projector=False)
     assert found == ("completion", "thinking")
@@ -100,5 +102,5 @@ def test_a_model_whose_answers_are_read_as_harmony_thinks() -> None:
     "n,text",
     [(999, "999"), (37_120, "37.12K"), (751_630_000, "751.63M"), (8_030_261_248, "8.0B")],
 )
-def test_parameters_are_counted_as_ollama_writes_them(n: int, text: str) -> None:
+def test_parameter_counts_have_ollamas_format(n: int, text: str) -> None:
     assert format_count(n) == text

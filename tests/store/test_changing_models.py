@@ -1,4 +1,4 @@
-"""Models that are deleted or replaced while they are read."""
+"""Models that are deleted or replaced during a read."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ READS: dict[str, Callable[[Library], object]] = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=list(READS))
-def test_a_model_that_is_deleted_while_it_is_read_is_not_found(
+def test_a_model_deleted_during_a_read_is_not_found(
     changing: Changing, read: Callable[[Library], object]
 ) -> None:
     changing.changes = [changing.delete]
@@ -71,7 +71,7 @@ def test_a_model_that_is_deleted_while_it_is_read_is_not_found(
         read(changing.library)
 
 
-def test_a_model_that_is_replaced_while_it_is_read_is_the_new_one(changing: Changing) -> None:
+def test_a_model_replaced_during_a_read_is_read_again(changing: Changing) -> None:
     old = changing.library.resolve("m")
     changing.replace()
     changing.changes = [changing.replace, changing.replace, changing.replace]
@@ -81,7 +81,7 @@ def test_a_model_that_is_replaced_while_it_is_read_is_the_new_one(changing: Chan
     assert not changing.changes
 
 
-def test_a_model_that_lost_its_weights_alone_is_damaged_and_read_once(changing: Changing) -> None:
+def test_a_model_whose_weights_are_gone_is_damaged_and_read_once(changing: Changing) -> None:
     n_read = 0
 
     def lose() -> None:
@@ -95,7 +95,7 @@ def test_a_model_that_lost_its_weights_alone_is_damaged_and_read_once(changing: 
     assert n_read == 1
 
 
-def test_a_version_differs_once_the_model_was_deleted_written_or_made_anew(
+def test_the_version_changes_when_the_model_is_deleted_written_or_replaced(
     changing: Changing,
 ) -> None:
     version = changing.library.version

@@ -1,4 +1,4 @@
-"""Writers at once: nothing lost, nothing half-visible."""
+"""Concurrent writers lose nothing and show no incomplete model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start(*arguments: object) -> subprocess.Popen[bytes]:
 
 
 def check_and_clear(root: Path) -> None:
-    """Every model is whole and can be deleted, and then none is left."""
+    """Assert that every model is complete, and that deleting all leaves nothing."""
     check_whole(root)
     writer = StoreWriter(root)
     for model in ("m0", "m1", "m2"):
@@ -32,7 +32,7 @@ def check_and_clear(root: Path) -> None:
 
 
 @pytest.mark.contract("store.atomic")
-def test_writers_at_once(tmp_path: Path) -> None:
+def test_concurrent_writers_keep_the_store_whole(tmp_path: Path) -> None:
     racers = [start(tmp_path, seed) for seed in range(3)]
     assert [racer.wait() for racer in racers] == [0, 0, 0]
     check_and_clear(tmp_path)

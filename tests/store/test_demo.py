@@ -1,4 +1,4 @@
-"""The pair inside the package."""
+"""The demo pair inside the package."""
 
 from __future__ import annotations
 

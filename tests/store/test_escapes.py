@@ -1,4 +1,4 @@
-"""Manifests, configs and layers of strangers: nothing outside of the store is opened for them."""
+"""Untrusted manifests, configs and layers cannot open files outside the store."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from specd.api.go_format import dump_json
 from specd.api.ollama.models import show_object, tags_object
 from specd.errors import InvalidName, SpecdError, StoreError
+from specd.go_json_encoder import dump_json
 from specd.store import Library, blobs
 from specd.store import name as names
+from tests.fast import computes_long
 from tests.gguf_files import OllamaStore, write_llama
 
 ROOT = Path("/store")
 HEX = "0123456789abcdef" * 4
-#: What could lead out of a folder, or stop whoever looks there.
+#: Texts that may lead out of a folder, or break a lookup.
 ODD = (
     *("", ".", "..", "/", "/etc/passwd", "../../../../etc/passwd", "..\\..\\x", "a/../../b", "~"),
     *(
@@ -52,7 +53,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 
 @given(odd | st.text("0123456789abcdefABCDEFsha256:-/.\0 ", max_size=80))
 @example(f"sha256:{HEX}")
-def test_a_digest_is_a_file_of_the_blobs_or_none(text: str) -> None:
+def test_any_digest_is_a_file_in_blobs_or_invalid(text: str) -> None:
     try:
         path = blobs.path_of(ROOT, text)
     except StoreError:
@@ -63,7 +64,7 @@ def test_a_digest_is_a_file_of_the_blobs_or_none(text: str) -> None:
 
 
 @given(st.lists(odd, min_size=1, max_size=5), st.sampled_from(["/", ":", "//", "/../", "@", ""]))
-def test_a_name_is_a_file_of_the_manifests_or_none(parts: list[str], mark: str) -> None:
+def test_any_name_is_a_file_in_manifests_or_invalid(parts: list[str], mark: str) -> None:
     for text in (mark.join(parts), "/".join(parts[:-1]) + ":" + parts[-1]):
         try:
             path = names.parse(text).path(ROOT)
@@ -75,7 +76,7 @@ def test_a_name_is_a_file_of_the_manifests_or_none(parts: list[str], mark: str) 
 
 
 class Opened:
-    """Which files were opened for reading or writing, while it is on."""
+    """Audit hook that records the opened files while it is on."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -88,7 +89,7 @@ class Opened:
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[Opened]:
-    """An audit hook cannot be taken off again: it is told to be silent."""
+    """Switch the hook off, because an audit hook cannot be removed."""
     opened = Opened()
     sys.addaudithook(opened)
     yield opened
@@ -96,7 +97,7 @@ def opened() -> Iterator[Opened]:
 
 
 def spoiled(value: Any, draw: random.Random, strange: Any) -> Any:
-    """The same JSON with something strange in one place of it."""
+    """Return the JSON with one value replaced by a hostile one."""
     if draw.random() < 0.2 or not isinstance(value, dict | list) or not value:
         return strange
     if isinstance(value, list):
@@ -108,6 +109,7 @@ def spoiled(value: Any, draw: random.Random, strange: Any) -> Any:
     return value | {key: spoiled(value[key], draw, strange)}
 
 
+@computes_long
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -116,7 +118,7 @@ def spoiled(value: Any, draw: random.Random, strange: Any) -> Any:
     seed=st.integers(0, 2**32),
     of=st.sampled_from(["manifest", "config", "params", "messages"]),
 )
-def test_a_stranger_in_the_store_opens_nothing_else(
+def test_hostile_manifests_open_no_file_outside_the_store(
     opened: Opened, tmp_path: Path, strange: object, seed: int, of: str
 ) -> None:
     draw = random.Random(seed)
@@ -144,7 +146,7 @@ def test_a_stranger_in_the_store_opens_nothing_else(
         config.write_text(json.dumps(spoiled(json.loads(config.read_bytes()), draw, strange)))
     library = Library(root, demo=True)
     assert "specd-demo:latest" in {summary.name for summary in library.list()}
-    library = Library(root, demo=True)  # that has read nothing yet
+    library = Library(root, demo=True)  # with empty caches
     opened.paths.clear()
     opened.on = True
     try:

@@ -1,4 +1,4 @@
-"""Whatever a file's thread waits for, the event loop and its own threads go on."""
+"""Waiting file threads do not block the event loop or its default threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from specd.errors import ModelNotFound, StoreError
-from specd.store import AsyncWriter, StoreWriter, atomic_files
+from specd.store import AsyncWriter, StoreWriter, safe_files
 from specd.store.file_threads import FileThreads
 from specd.store.name import parse
 
@@ -21,11 +21,11 @@ def threads() -> FileThreads:
     return FileThreads("test")
 
 
-async def test_a_held_store_leaves_the_loops_own_threads_alone(tmp_path: Path) -> None:
+async def test_a_locked_store_does_not_block_the_loops_default_threads(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path)
     writer.prepare()
     changes = AsyncWriter(writer)
-    with atomic_files.exclusive_lock(tmp_path / "manifests"):
+    with safe_files.exclusive_lock(tmp_path / "manifests"):
         waiting = [asyncio.create_task(changes.delete(parse("m"))) for _ in range(40)]
         for _ in range(40):
             assert await asyncio.to_thread(writer.has_blob, f"sha256:{'0' * 64}") is False
@@ -34,7 +34,7 @@ async def test_a_held_store_leaves_the_loops_own_threads_alone(tmp_path: Path) -
         assert isinstance(answer, ModelNotFound)
 
 
-async def test_a_turn_that_does_not_come(threads: FileThreads) -> None:
+async def test_exclusive_work_that_cannot_begin_in_time_fails(threads: FileThreads) -> None:
     begun, go = threading.Event(), threading.Event()
 
     def first() -> str:
@@ -53,7 +53,7 @@ async def test_a_turn_that_does_not_come(threads: FileThreads) -> None:
     assert ran == [2]
 
 
-async def test_who_leaves_the_queue_changes_nothing(threads: FileThreads) -> None:
+async def test_cancelled_work_in_the_queue_does_not_run(threads: FileThreads) -> None:
     go, ran = threading.Event(), list[int]()
     first = asyncio.create_task(threads.run_exclusive(partial(go.wait, 30), 30.0))
     second = asyncio.create_task(threads.run_exclusive(partial(ran.append, 1), 30.0))
@@ -67,7 +67,7 @@ async def test_who_leaves_the_queue_changes_nothing(threads: FileThreads) -> Non
     assert ran == [2]
 
 
-async def test_work_that_is_cancelled_has_ended_or_never_begins(threads: FileThreads) -> None:
+async def test_cancelled_work_has_ended_or_never_begins(threads: FileThreads) -> None:
     begun, go, ended = threading.Semaphore(0), threading.Event(), list[int]()
 
     def work(n: int) -> None:

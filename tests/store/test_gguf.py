@@ -1,4 +1,4 @@
-"""GGUF headers: what is read, and that nothing hostile gets through."""
+"""GGUF headers: values, tensors, and the rejection of hostile files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_values_and_tensors_are_read(tmp_path: Path) -> None:
     assert header.parameter_count > len(VOCABULARY) * 32
 
 
-def test_what_is_missing_or_of_another_type_is_empty(tmp_path: Path) -> None:
+def test_a_missing_value_or_one_of_another_type_is_empty(tmp_path: Path) -> None:
     header = read_header(write_llama(tmp_path / "a.gguf"))
     assert header.text("llama.block_count") == ""
     assert header.integer("general.name", 7) == 7
@@ -77,7 +77,7 @@ def test_a_header_longer_than_the_first_read_is_read_whole(tmp_path: Path) -> No
     assert header.strings("tokenizer.ggml.tokens") == tokens
 
 
-# Runs of short strings are found at once; these are what may lie between them.
+# The reader finds runs of short strings at once; these strings may lie between runs.
 ODD_STRINGS = (b"", b"\0", bytes(8), bytes(7) + b"x", b"x" * 255, b"x" * 256, b"y" * 5000, b"\5")
 
 
@@ -177,7 +177,7 @@ def test_every_kind_of_value_is_read_in_both_byte_orders(
         (lambda path: gguf_files.write_huge_array(path, n_elements=1000), "truncated"),
     ],
 )
-def test_a_damaged_file_is_named_with_its_reason(
+def test_the_error_for_a_damaged_file_names_it_and_the_reason(
     tmp_path: Path, write: Callable[[Path], Path], reason: str
 ) -> None:
     path = write(tmp_path / "bad.gguf")
@@ -220,14 +220,14 @@ TENSOR = struct.pack("<Q", 1) + b"t" + struct.pack("<IIQ", 0, 0, 0)
         (b"", "truncated"),
     ],
 )
-def test_nonsense_is_refused(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_invalid_headers_are_refused(tmp_path: Path, data: bytes, reason: str) -> None:
     path = tmp_path / "bad.gguf"
     path.write_bytes(data)
     with pytest.raises(StoreError, match=reason):
         read_header(path)
 
 
-def test_a_tensor_type_not_known_here_is_shown_by_number(tmp_path: Path) -> None:
+def test_an_unknown_tensor_type_is_shown_by_its_number(tmp_path: Path) -> None:
     tensor = struct.pack("<Q", 1) + b"t" + struct.pack("<IQIQ", 1, 32, 999, 0)
     path = tmp_path / "new.gguf"
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + tensor + bytes(64))

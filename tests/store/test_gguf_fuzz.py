@@ -1,4 +1,4 @@
-"""GGUF files of strangers: read or refused, and never at the cost of another model."""
+"""Untrusted GGUF files are read or refused, and do not affect other models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from specd.api.go_format import dump_json
 from specd.api.ollama.models import show_object, tags_object
 from specd.errors import StoreError
+from specd.go_json_encoder import dump_json
 from specd.store import Library
 from specd.store.gguf import MAX_ENTRIES, read_header
 from tests.gguf_files import OllamaStore, byte_vocabulary, write_llama, write_mamba
@@ -42,7 +42,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     ]
 
 
-def test_a_good_file_is_put_together_as_it_was(good: list[bytes], tmp_path: Path) -> None:
+def test_an_unchanged_file_survives_the_fuzzers_round_trip(
+    good: list[bytes], tmp_path: Path
+) -> None:
     for raw in good:
         (tmp_path / "a").write_bytes(raw)
         (tmp_path / "b").write_bytes(take_apart(raw).write())
@@ -55,8 +57,8 @@ def test_a_good_file_is_put_together_as_it_was(good: list[bytes], tmp_path: Path
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(seed=st.integers(0, 2**64))
-@example(seed=1000022)  # a layer's number of 5000 digits
-def test_a_stranger_is_listed_shown_and_resolved_or_refused(
+@example(seed=1000022)  # a layer number of 5000 digits
+def test_a_fuzzed_file_is_read_or_raises_store_error(
     good: list[bytes], tmp_path: Path, seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -65,7 +67,11 @@ def test_a_stranger_is_listed_shown_and_resolved_or_refused(
     plain = tmp_path / "plain.gguf"
     plain.write_bytes(good[0])
     store = OllamaStore(tmp_path / "models")
-    config = {"model_family": "", "file_type": "", "model_type": ""}  # the file's word counts
+    config = {
+        "model_family": "",
+        "file_type": "",
+        "model_type": "",
+    }  # so the values come from the file
     store.add("strange", weights=strange, config=config)
     store.add("plain", weights=plain)
     library = Library(tmp_path / "models", demo=False)
@@ -83,7 +89,7 @@ def test_a_stranger_is_listed_shown_and_resolved_or_refused(
 
 
 def bloated(kind: str) -> Parts:
-    """Files whose entries take the least room there, and the most here."""
+    """Yield files whose entries are smallest on disk and largest in memory."""
     n = MAX_ENTRIES + 1
     match kind:
         case "values":
@@ -106,11 +112,13 @@ def bloated(kind: str) -> Parts:
 @pytest.mark.parametrize(
     "kind", ["values", "tensors", "small arrays", "arrays in arrays", "one array"]
 )
-def test_what_would_take_many_times_its_size_is_refused(
+def test_a_header_that_needs_far_more_memory_than_its_size_is_refused(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind == "small arrays":
-        monkeypatch.setattr("specd.store.gguf._MAX_DECODED", 2**14)  # a million take seconds
+        monkeypatch.setattr(
+            "specd.store.gguf._MAX_DECODED", 2**14
+        )  # a million elements take seconds
     path = tmp_path / "bloated.gguf"
     path.write_bytes(bloated(kind).write())
     tracemalloc.start()
@@ -123,8 +131,8 @@ def test_what_would_take_many_times_its_size_is_refused(
     assert peak < 8 * path.stat().st_size + 2**24
 
 
-def test_a_header_without_an_end_is_not_read_to_its_end(tmp_path: Path) -> None:
-    """A file with holes: a text of a gigabyte takes none of the disk, and none of the memory."""
+def test_reading_a_huge_header_stops_at_the_limit(tmp_path: Path) -> None:
+    """In a sparse file, a text of a gigabyte takes no disk space and must take no memory."""
     path = tmp_path / "sparse.gguf"
     head = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text(b"k") + struct.pack("<IQ", STRING, 2**30)
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Several layers of one kind, and kinds of old."""
+"""Several layers of one kind, and old kinds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> OllamaStore:
 
 
 def append(store: OllamaStore, kind: str, data: bytes) -> Path:
-    """A further layer of "m"; its blob."""
+    """Append a layer to the model "m"; return its blob."""
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     store.blob_path(digest).write_bytes(data)
     path = store.manifest_path("m")
@@ -34,7 +34,9 @@ def append(store: OllamaStore, kind: str, data: bytes) -> Path:
 
 
 @pytest.mark.contract("store.last-wins")
-def test_the_last_layer_counts_or_all_add_up(store: OllamaStore, tmp_path: Path) -> None:
+def test_the_last_layer_counts_but_licenses_and_adapters_accumulate(
+    store: OllamaStore, tmp_path: Path
+) -> None:
     draft = append(store, "draft", write_llama(tmp_path / "d.gguf", seed=9).read_bytes())
     append(store, "template", b"second")
     append(store, "system", b"two")
@@ -50,6 +52,6 @@ def test_the_last_layer_counts_or_all_add_up(store: OllamaStore, tmp_path: Path)
 
 
 @pytest.mark.contract("store.old-template")
-def test_a_template_of_old_is_a_template(store: OllamaStore) -> None:
+def test_an_old_prompt_layer_is_a_template(store: OllamaStore) -> None:
     append(store, "prompt", b"{{ .Prompt }} of old")
     assert Library(store.root, demo=False).resolve("m").go_template == "{{ .Prompt }} of old"

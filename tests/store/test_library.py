@@ -53,9 +53,7 @@ def test_models_are_listed_newest_first(
 
 
 @pytest.mark.contract("tags.digest", "tags.size", "tags.details")
-def test_a_summary_says_what_ollama_says(
-    store: OllamaStore, library: Library, weights: Path
-) -> None:
+def test_a_summary_has_ollamas_fields(store: OllamaStore, library: Library, weights: Path) -> None:
     digest = store.add("tiny", weights=weights, license="MIT", parent="parent:latest", modified=9)
     (summary,) = library.list()
     manifest = json.loads(store.manifest_path("tiny").read_bytes())
@@ -76,7 +74,7 @@ def test_a_summary_says_what_ollama_says(
     assert summary.capabilities == ("completion",)
 
 
-def test_a_file_type_not_known_here_is_left_empty(
+def test_an_unknown_file_type_is_empty(
     store: OllamaStore, library: Library, tmp_path: Path
 ) -> None:
     odd = write_llama(tmp_path / "odd.gguf", file_type=9999)
@@ -85,7 +83,7 @@ def test_a_file_type_not_known_here_is_left_empty(
 
 
 @pytest.mark.contract("tags.details-gguf")
-def test_the_gguf_speaks_where_the_config_is_silent(
+def test_the_gguf_supplies_what_the_config_lacks(
     store: OllamaStore, library: Library, weights: Path
 ) -> None:
     silent = {"model_family": "", "model_families": None, "model_type": "", "file_type": None}
@@ -121,7 +119,7 @@ def test_a_model_resolves_to_everything_a_request_needs(
     assert (model.architecture, model.n_ctx_train) == ("llama", 512)
 
 
-def test_a_model_with_a_go_template_alone_keeps_it(
+def test_a_model_with_only_a_go_template_uses_it(
     store: OllamaStore, library: Library, tmp_path: Path
 ) -> None:
     bare = write_llama(tmp_path / "bare.gguf", chat_template=None)
@@ -133,7 +131,7 @@ def test_a_model_with_a_go_template_alone_keeps_it(
     assert library.show("bare").template == template
 
 
-def test_an_exact_spelling_goes_before_another_case(
+def test_an_exact_spelling_wins_over_another_case(
     store: OllamaStore, library: Library, weights: Path
 ) -> None:
     store.add("model", weights=weights)
@@ -144,7 +142,7 @@ def test_an_exact_spelling_goes_before_another_case(
 
 
 @pytest.mark.parametrize("name", ["none", "tiny:8b", "user/tiny", "h" * 300 + "/user/tiny"])
-def test_an_unknown_model_is_named_as_the_caller_did(
+def test_the_error_for_an_unknown_model_has_the_given_name(
     store: OllamaStore, library: Library, weights: Path, name: str
 ) -> None:
     store.add("tiny", weights=weights)
@@ -164,9 +162,7 @@ def test_an_invalid_name_is_refused(library: Library) -> None:
 
 
 @pytest.mark.contract("tags.remote", "names.remote")
-def test_what_lives_in_the_cloud_is_listed_and_refused(
-    store: OllamaStore, library: Library
-) -> None:
+def test_cloud_models_are_listed_but_not_resolved(store: OllamaStore, library: Library) -> None:
     remote = {"remote_host": "https://ollama.com:443", "remote_model": "big", "model_format": ""}
     store.add("big", weights=None, config=remote)
     (summary,) = library.list()
@@ -178,7 +174,9 @@ def test_what_lives_in_the_cloud_is_listed_and_refused(
             refuse("anything:cloud")
 
 
-def test_adapters_go_with_their_model(store: OllamaStore, library: Library, weights: Path) -> None:
+def test_a_resolved_model_has_its_adapters(
+    store: OllamaStore, library: Library, weights: Path
+) -> None:
     store.add("tuned", weights=weights)
     path = store.manifest_path("tuned")
     manifest = json.loads(path.read_bytes())
@@ -233,7 +231,7 @@ DAMAGES = [
 
 @pytest.mark.contract("store.damage")
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_model_spoils_neither_the_list_nor_its_neighbours(
+def test_a_damaged_model_does_not_affect_the_list_or_other_models(
     store: OllamaStore,
     library: Library,
     weights: Path,
@@ -261,7 +259,7 @@ def test_a_damaged_model_spoils_neither_the_list_nor_its_neighbours(
     "layer,message",
     [("model", "names no weights"), ("tensor", "safetensors")],
 )
-def test_a_model_without_a_gguf_says_so(
+def test_the_error_for_a_model_without_a_gguf_says_so(
     store: OllamaStore, library: Library, weights: Path, layer: str, message: str
 ) -> None:
     store.add("bad", weights=weights)
@@ -285,7 +283,7 @@ def test_a_damaged_params_layer_is_a_store_error(
         library.resolve("bad")
 
 
-def test_foreign_files_among_the_manifests_are_left_alone(
+def test_other_files_among_the_manifests_are_ignored(
     store: OllamaStore, library: Library, weights: Path
 ) -> None:
     store.add("tiny", weights=weights)
@@ -311,7 +309,7 @@ def test_a_changed_manifest_is_read_again(
 
 
 @pytest.mark.contract("show.arrays", "show.requires", "show.model-info", "show.projector")
-def test_show_gives_the_whole_model(store: OllamaStore, library: Library, tmp_path: Path) -> None:
+def test_show_returns_all_details(store: OllamaStore, library: Library, tmp_path: Path) -> None:
     weights = write_llama(tmp_path / "big.gguf", vocabulary=BIG, extra={"odd": float("inf")})
     store.add(
         "tiny",
@@ -339,7 +337,7 @@ def test_show_gives_the_whole_model(store: OllamaStore, library: Library, tmp_pa
 
 
 @pytest.mark.contract("show.arrays")
-def test_verbose_show_gives_long_arrays(
+def test_verbose_show_returns_long_arrays(
     store: OllamaStore, library: Library, tmp_path: Path
 ) -> None:
     store.add("tiny", weights=write_llama(tmp_path / "big.gguf", vocabulary=BIG))
@@ -357,7 +355,7 @@ def demo_weights() -> None:
 
 
 @pytest.mark.usefixtures("demo_weights")
-def test_an_empty_store_shows_the_demo_pair(tmp_path: Path) -> None:
+def test_an_empty_store_lists_the_demo_pair(tmp_path: Path) -> None:
     library = Library(tmp_path / "nowhere")
     assert names(library) == ["specd-demo:latest"]
     model = library.resolve("specd-demo")
@@ -368,7 +366,7 @@ def test_an_empty_store_shows_the_demo_pair(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("demo_weights")
-def test_the_demo_hides_from_a_store_with_models_but_answers_to_its_name(
+def test_the_demo_is_not_listed_beside_models_but_resolves(
     store: OllamaStore, weights: Path
 ) -> None:
     store.add("tiny", weights=weights)
@@ -378,7 +376,7 @@ def test_the_demo_hides_from_a_store_with_models_but_answers_to_its_name(
 
 
 @pytest.mark.usefixtures("demo_weights")
-def test_the_demo_is_listed_or_forbidden_on_demand(store: OllamaStore, weights: Path) -> None:
+def test_the_setting_lists_or_disables_the_demo(store: OllamaStore, weights: Path) -> None:
     store.add("tiny", weights=weights)
     assert "specd-demo:latest" in names(Library(store.root, demo=True))
     forbidden = Library(store.root, demo=False)
@@ -386,6 +384,6 @@ def test_the_demo_is_listed_or_forbidden_on_demand(store: OllamaStore, weights: 
         forbidden.resolve("specd-demo")
 
 
-def test_a_stored_model_of_the_demos_name_goes_before_it(store: OllamaStore, weights: Path) -> None:
+def test_a_stored_model_with_the_demos_name_wins(store: OllamaStore, weights: Path) -> None:
     digest = store.add("specd-demo", weights=weights)
     assert Library(store.root).resolve("specd-demo").digest == digest

@@ -1,4 +1,4 @@
-"""Which manifests there are, and that no change of them goes unseen."""
+"""The listing of manifests, and the detection of changes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specd.store.manifest_tree import RESCAN_INTERVAL_S, ManifestTree
+from tests.fakes.clock import Clock
 
 NAMES = ("a/b/c/d", "a/b/c/e", "a/b/f/d", "g/b/c/d", "a/b/c", "a/b/c/d/e", "a/b/c/no name", "h")
 
@@ -23,7 +24,7 @@ def write(root: Path, name: str, text: str = "x") -> Path:
 
 
 def age(root: Path) -> None:
-    """As if all had been there for long."""
+    """Set old modification times."""
     for path in (root, *root.rglob("*")):
         os.utime(path, (1000, 1000))
 
@@ -41,7 +42,7 @@ def test_manifests_are_four_folders_down(tmp_path: Path) -> None:
     assert tree.files()[0][0].short == "a/library/m:s"
 
 
-def test_no_folder_is_no_manifest(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_manifests(tmp_path: Path) -> None:
     tree = ManifestTree(tmp_path / "none")
     assert tree.files() == ()
     before = tree.stamp()
@@ -62,19 +63,12 @@ def test_an_unchanged_tree_is_not_listed_again(
     assert tree.stamp() == stamp
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
 
 
-def test_a_manifest_written_in_place_is_another_stamp_a_second_later(
+def test_a_manifest_written_in_place_changes_the_stamp_within_a_second(
     tmp_path: Path, clock: Clock
 ) -> None:
     path = write(tmp_path, "a/b/c/d")
@@ -87,7 +81,7 @@ def test_a_manifest_written_in_place_is_another_stamp_a_second_later(
     assert tree.stamp() != before
 
 
-def test_a_new_model_and_a_removed_one_are_seen_at_once(tmp_path: Path, clock: Clock) -> None:
+def test_added_and_removed_models_show_at_once(tmp_path: Path, clock: Clock) -> None:
     write(tmp_path, "a/b/c/d")
     age(tmp_path)
     tree = ManifestTree(tmp_path, clock=clock)
@@ -100,9 +94,7 @@ def test_a_new_model_and_a_removed_one_are_seen_at_once(tmp_path: Path, clock: C
     assert stamps[0] == stamps[2] != stamps[1]
 
 
-def test_a_tag_is_seen_at_once_where_something_has_just_changed(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_a_new_tag_shows_at_once_after_a_recent_change(tmp_path: Path, clock: Clock) -> None:
     write(tmp_path, "a/b/c/d")
     tree = ManifestTree(tmp_path, clock=clock)
     before = tree.stamp()
@@ -110,8 +102,8 @@ def test_a_tag_is_seen_at_once_where_something_has_just_changed(
     assert tree.stamp() != before
 
 
-def test_a_folder_that_has_just_changed_is_not_trusted(tmp_path: Path) -> None:
-    """Its next change may fall into the same tick of the file system's clock."""
+def test_a_folder_that_has_just_changed_is_listed_again(tmp_path: Path) -> None:
+    """The next change may fall into the same tick of the file system's clock."""
     write(tmp_path, "a/b/c/d")
     folder = tmp_path / "a/b/c"
     now = time.time_ns()
@@ -126,7 +118,7 @@ def test_a_folder_that_has_just_changed_is_not_trusted(tmp_path: Path) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.booleans(), st.booleans()), max_size=12))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-def test_whatever_is_done_the_tree_lists_what_is_there(
+def test_the_tree_lists_the_manifests_after_any_changes(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bool, bool]]
 ) -> None:
     root = tmp_path_factory.mktemp("manifests")
@@ -138,7 +130,7 @@ def test_whatever_is_done_the_tree_lists_what_is_there(
             continue
         if waits:
             age(root)
-            tree._listing = None  # what ages, changes its time unlike any real folder
+            tree._listing = None  # what ages, changes its time unlike any real folder  # noqa: SLF001 - ages the folder's listing
         expected = sorted(
             path.relative_to(root).parts for path in root.glob("*/*/*/*") if path.is_file()
         )
@@ -146,7 +138,7 @@ def test_whatever_is_done_the_tree_lists_what_is_there(
         assert listed == [parts for parts in expected if parts[3] != "no name"]
 
 
-def test_what_is_closed_to_us_has_no_manifests(
+def test_an_unreadable_folder_has_no_manifests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, "a/b/c/d")

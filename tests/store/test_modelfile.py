@@ -36,7 +36,7 @@ def test_a_parameter_is_printed_as_go_prints_it(value: object, line: str) -> Non
 
 
 @pytest.mark.contract("show.parameters")
-def test_a_list_takes_a_line_for_each_value() -> None:
+def test_a_list_has_one_line_per_value() -> None:
     text = parameters_text({"stop": ["a", "b"], "top_k": 1})
     assert [line.split() for line in text.splitlines()] == [
         ["stop", '"a"'],

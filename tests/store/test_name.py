@@ -35,7 +35,7 @@ def test_a_name_has_a_short_and_a_full_form(text: str, short: str, full: str) ->
     assert (parsed.short, parsed.full) == (short, full)
 
 
-def test_a_scheme_is_kept_apart() -> None:
+def test_the_scheme_is_not_part_of_the_full_name() -> None:
     parsed = name.parse("http://localhost:5000/a/b:c")
     assert (parsed.scheme, parsed.host) == ("http", "localhost:5000")
 
@@ -67,7 +67,7 @@ def test_a_scheme_is_kept_apart() -> None:
         "a\x00",
     ],
 )
-def test_what_is_outside_the_grammar_is_invalid(text: str) -> None:
+def test_text_outside_the_grammar_is_invalid(text: str) -> None:
     with pytest.raises(InvalidName, match=r"^invalid model name$"):
         name.parse(text)
 
@@ -84,7 +84,7 @@ def test_what_is_outside_the_grammar_is_invalid(text: str) -> None:
         ("m:20B-Cloud", ModelSource.CLOUD, "20B"),
     ],
 )
-def test_suffixes_say_where_the_model_is(text: str, source: ModelSource, tag: str) -> None:
+def test_suffixes_set_the_source(text: str, source: ModelSource, tag: str) -> None:
     parsed = name.parse(text)
     assert (parsed.source, parsed.tag) == (source, tag)
 
@@ -107,7 +107,7 @@ def test_a_full_name_parses_to_its_parts(host: str, namespace: str, model: str, 
 
 
 @given(st.text(max_size=60) | st.text("ab:/.-_@ ", max_size=20))
-def test_any_text_is_a_name_below_its_folder_or_invalid(text: str) -> None:
+def test_any_text_is_invalid_or_a_path_inside_the_folder(text: str) -> None:
     try:
         parsed = name.parse(text)
     except InvalidName:
@@ -123,6 +123,6 @@ def test_any_text_is_a_name_below_its_folder_or_invalid(text: str) -> None:
     assert ".." not in path.parts
 
 
-def test_a_foreign_file_of_the_store_has_no_name() -> None:
+def test_a_path_that_is_no_manifest_has_no_name() -> None:
     assert name.from_parts(("host", "ns", "model", ".DS_Store")) is None
     assert name.from_parts(("host", "ns")) is None

@@ -1,4 +1,4 @@
-"""Which template wins, and what each is able to do."""
+"""The choice between two templates, and the capabilities of each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from specd.core import Templating
+from specd.go_template import analysis
 from specd.store import Library
 from specd.store.manifest import Config
-from specd.store.templating import choose_templating, go_capabilities, jinja_capabilities
+from specd.store.templating import choose_templating, jinja_capabilities
 from tests.gguf_files import CHAT_TEMPLATE, OllamaStore, byte_vocabulary, write_llama
 
 JINJA, GO = Templating.JINJA, Templating.GO
@@ -49,22 +50,22 @@ def chosen(
         (PLAIN_JINJA, None, JINJA),
         (None, PLAIN_GO, GO),
         (PLAIN_JINJA, PLAIN_GO, GO),
-        # Jinja can more, and Go has no round trip to lose.
+        # Jinja supports more, and Go has no round trip.
         (TOOLS_JINJA, PLAIN_GO, JINJA),
         (THINKING_JINJA, TOOLS_GO, JINJA),
         (THINKING_JINJA, THINKING_GO, JINJA),
-        # Go has a round trip, which Jinja must have too.
+        # Jinja must have a round trip, because Go has one.
         (THINKING_JINJA, ROUND_GO, GO),
         (FULL_JINJA, ROUND_GO, JINJA),
-        # Both can the same.
+        # Both support the same.
         (TOOLS_JINJA, TOOLS_GO, GO),
         (ROUND_JINJA, TOOLS_GO, JINJA),
         (ROUND_JINJA, ROUND_GO, GO),
         ("<think></think>", THINKING_GO, GO),
-        # As many, but others.
+        # The same number of capabilities, but different ones.
         (TOOLS_JINJA, THINKING_GO, GO),
         (TOOLS_JINJA, PLAIN_GO + "{{ .Suffix }}", GO),
-        # One that is damaged can nothing.
+        # A damaged template supports nothing.
         (TOOLS_JINJA, "{{ .Damaged", JINJA),
     ],
 )
@@ -77,7 +78,7 @@ def test_go_wins_unless_jinja_is_better(
 @pytest.mark.contract("templates.choice")
 @pytest.mark.parametrize("jinja", [PLAIN_JINJA, FULL_JINJA])
 @pytest.mark.parametrize("go", [PLAIN_GO, ROUND_GO])
-def test_the_setting_decides_where_there_is_a_choice(jinja: str, go: str) -> None:
+def test_the_setting_decides_between_two_templates(jinja: str, go: str) -> None:
     assert chosen(jinja, go, prefer_go=True) is GO
     assert chosen(jinja, go, prefer_go=False) is JINJA
     assert chosen(None, go, prefer_go=False) is GO
@@ -86,12 +87,12 @@ def test_the_setting_decides_where_there_is_a_choice(jinja: str, go: str) -> Non
 
 @pytest.mark.contract("templates.renderers")
 @pytest.mark.parametrize("config", [Config(renderer="qwen3-coder"), Config(parser="qwen3")])
-def test_a_model_with_a_renderer_is_served_by_its_own_jinja(config: Config) -> None:
+def test_a_model_with_a_renderer_uses_its_jinja_template(config: Config) -> None:
     assert chosen(PLAIN_JINJA, ROUND_GO, prefer_go=True, config=config) is JINJA
     assert chosen(None, ROUND_GO, config=config) is GO
 
 
-def test_the_bare_prompt_beside_a_renderer_is_no_template() -> None:
+def test_the_default_template_beside_a_renderer_does_not_count() -> None:
     assert chosen(None, "{{ .Prompt }}", config=Config(renderer="qwen3-coder")) is JINJA
     assert chosen(None, "{{ .Prompt }}") is GO
 
@@ -100,7 +101,7 @@ def test_the_bare_prompt_beside_a_renderer_is_no_template() -> None:
 @pytest.mark.parametrize(
     "config,architecture", [(Config(model_family="gptoss"), "x"), (Config(), "gpt-oss")]
 )
-def test_gpt_oss_keeps_its_go_template_of_channels(config: Config, architecture: str) -> None:
+def test_gpt_oss_uses_its_go_template_with_channels(config: Config, architecture: str) -> None:
     harmony = "<|start|>{{ .Prompt }}<|end|>"
     for go, winner in ((harmony, GO), (PLAIN_GO, JINJA)):
         found = chosen(FULL_JINJA, go, prefer_go=False, config=config, architecture=architecture)
@@ -120,12 +121,12 @@ def test_gpt_oss_keeps_its_go_template_of_channels(config: Config, architecture:
         ("", ()),
     ],
 )
-def test_what_a_jinja_template_can(text: str, found: tuple[str, ...]) -> None:
+def test_capabilities_of_a_jinja_template(text: str, found: tuple[str, ...]) -> None:
     assert jinja_capabilities(text) == found
 
 
-def test_what_a_go_template_can() -> None:
-    assert go_capabilities(TOOLS_GO + THINKING_GO + "{{ .Suffix }}") == (
+def test_capabilities_of_a_go_template() -> None:
+    assert analysis.capabilities(TOOLS_GO + THINKING_GO + "{{ .Suffix }}") == (
         "tools",
         "insert",
         "thinking",
@@ -141,7 +142,7 @@ def test_what_a_go_template_can() -> None:
         (False, CHAT_TEMPLATE, ("completion",)),
     ],
 )
-def test_what_is_shown_is_what_is_used(
+def test_show_prints_the_template_in_use(
     tmp_path: Path, prefer_go: bool | None, template: str, can: tuple[str, ...]
 ) -> None:
     store = OllamaStore(tmp_path / "models")
@@ -151,11 +152,11 @@ def test_what_is_shown_is_what_is_used(
     assert (shown.template, shown.summary.capabilities) == (template, can)
     assert model.templating is (JINJA if template == CHAT_TEMPLATE else GO)
     assert model.capabilities == can
-    # The Modelfile makes the model again, whatever is preferred today.
+    # The Modelfile recreates the model, whatever the setting is.
     assert f"TEMPLATE {ROUND_GO}" in shown.modelfile
 
 
-def test_a_modelfile_leaves_the_ggufs_own_template_to_the_gguf(tmp_path: Path) -> None:
+def test_a_modelfile_leaves_out_the_ggufs_own_template(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     store.add("tiny", weights=write_llama(tmp_path / "a.gguf"))
     shown = Library(store.root, demo=False).show("tiny")
@@ -172,7 +173,7 @@ def test_a_modelfile_leaves_the_ggufs_own_template_to_the_gguf(tmp_path: Path) -
         ((), None),
     ],
 )
-def test_a_gguf_may_name_its_tokens_of_infill(
+def test_infill_tokens_come_from_the_gguf(
     tmp_path: Path, keys: tuple[str, ...], infill: tuple[str, str, str] | None
 ) -> None:
     texts = byte_vocabulary().tokens

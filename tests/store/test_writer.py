@@ -1,4 +1,4 @@
-"""Writing the store: what appears, what goes, and what another writer of the format would do."""
+"""Writes to the store: new files, removed files, and files of other writers of the format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specd.errors import ModelNotFound, StoreError
-from specd.store import BlobLock, StoreWriter, atomic_files
+from specd.store import BlobLock, StoreWriter, safe_files
 from specd.store.name import parse
 from tests.store.manifests import digest, manifest
 
@@ -55,7 +55,7 @@ def test_a_blob_is_new_once(writer: StoreWriter) -> None:
     assert writer.put(b"text") == (digest(b"text"), False)
 
 
-def test_publishing_again_removes_what_only_the_old_one_named(writer: StoreWriter) -> None:
+def test_publish_removes_blobs_that_only_the_replaced_manifest_named(writer: StoreWriter) -> None:
     add(writer, "other", b"shared")
     add(writer, "m", b"old", b"shared")
     assert add(writer, "m", b"new")
@@ -64,14 +64,14 @@ def test_publishing_again_removes_what_only_the_old_one_named(writer: StoreWrite
 
 
 @pytest.mark.contract("env.noprune")
-def test_noprune_keeps_the_layers(tmp_path: Path) -> None:
+def test_noprune_keeps_unused_blobs(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, noprune=True)
     add(writer, "m", b"old")
     assert not add(writer, "m", b"new")
     assert digest(b"old") in blobs_of(writer)
 
 
-def test_a_manifest_needs_its_blobs(writer: StoreWriter) -> None:
+def test_publish_fails_if_a_blob_is_missing(writer: StoreWriter) -> None:
     add(writer, "m", b"old")
     before = files_of(writer)
     with pytest.raises(StoreError, match=r"cannot write m:latest: the blob sha256:.* is gone"):
@@ -108,7 +108,7 @@ def test_delete_removes_empty_folders_and_unused_blobs(writer: StoreWriter) -> N
         writer.delete(parse("m"))
 
 
-def test_a_damaged_manifest_can_be_deleted_but_spares_all_blobs_till_then(
+def test_no_blob_is_removed_until_the_damaged_manifest_is_deleted(
     writer: StoreWriter,
 ) -> None:
     add(writer, "m", b"mine")
@@ -117,7 +117,7 @@ def test_a_damaged_manifest_can_be_deleted_but_spares_all_blobs_till_then(
     writer.delete(parse("m"))
     assert digest(b"mine") in blobs_of(writer)
     writer.delete(parse("n"))
-    assert digest(b"theirs") in blobs_of(writer)  # what it named is not known any more
+    assert digest(b"theirs") in blobs_of(writer)  # the digests in the damaged manifest are unknown
     assert not list((writer.root / "manifests").iterdir())
 
 
@@ -136,14 +136,14 @@ def test_copy_is_the_same_bytes(writer: StoreWriter) -> None:
         writer.copy(parse("m"), parse("n"))
 
 
-def test_copying_over_a_model_removes_its_layers(writer: StoreWriter) -> None:
+def test_copy_over_a_model_removes_its_unused_blobs(writer: StoreWriter) -> None:
     add(writer, "m", b"a")
     add(writer, "n", b"b")
     writer.copy(parse("m"), parse("n"))
     assert blobs_of(writer) == {digest(b"a"), digest(b"{}")}
 
 
-def test_what_is_held_is_not_removed(writer: StoreWriter) -> None:
+def test_a_locked_blob_is_not_removed(writer: StoreWriter) -> None:
     add(writer, "m", b"a")
     blob_lock = BlobLock(writer)
     blob_lock.add([digest(b"a")])
@@ -155,13 +155,13 @@ def test_what_is_held_is_not_removed(writer: StoreWriter) -> None:
     blob_lock.close()
     writer.delete(parse("n"))
     assert not blobs_of(writer)
-    blob_lock.add([digest(b"a")])  # closed: it holds nothing any more
+    blob_lock.add([digest(b"a")])  # the lock is closed, so this does nothing
     with pytest.raises(StoreError, match=r"cannot use the blob .*: No such file"):
         BlobLock(writer).add([digest(b"a")])
 
 
-def test_what_only_the_new_models_own_hold_protects_is_removed(writer: StoreWriter) -> None:
-    """As where a model is made anew of itself."""
+def test_publish_removes_blobs_that_only_its_own_lock_protects(writer: StoreWriter) -> None:
+    """This happens when a model is created from itself."""
     add(writer, "m", b"old")
     writer.put(b"new")
     blob_lock = BlobLock(writer)
@@ -170,7 +170,7 @@ def test_what_only_the_new_models_own_hold_protects_is_removed(writer: StoreWrit
     assert blobs_of(writer) == {digest(b"new"), digest(b"{}")}
 
 
-def test_a_blob_that_goes_while_it_is_taken_hold_of(
+def test_a_blob_removed_while_it_is_locked_raises_store_error(
     writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.put(b"a")
@@ -185,22 +185,22 @@ def test_a_blob_that_goes_while_it_is_taken_hold_of(
         BlobLock(writer).add([digest(b"a")])
 
 
-def test_two_writers_of_one_blob_leave_what_the_first_one_holds(
+def test_the_second_writer_of_a_blob_keeps_the_locked_file(
     writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second one has looked for the blob before the first one wrote it."""
-    blob_lock, plain = BlobLock(writer), atomic_files.sync
+    """The second writer has checked for the blob before the first one writes it."""
+    blob_lock, plain = BlobLock(writer), safe_files.sync
     target = writer.blob_path(digest(b"a"))
 
     def meanwhile(path: Path) -> None:
-        monkeypatch.setattr(atomic_files, "sync", plain)
+        monkeypatch.setattr(safe_files, "sync", plain)
         writer.put(b"a")
         blob_lock.add([digest(b"a")])
         plain(path)
 
-    monkeypatch.setattr(atomic_files, "sync", meanwhile)
+    monkeypatch.setattr(safe_files, "sync", meanwhile)
     writer.put(b"a")
-    atomic_files.remove_if_unlocked(target)
+    safe_files.remove_if_unlocked(target)
     assert target.exists()
     assert blobs_of(writer) == {digest(b"a")}
     blob_lock.close()
@@ -215,7 +215,7 @@ def test_a_damaged_blob_is_replaced(writer: StoreWriter) -> None:
     assert target.read_bytes() == b"whole"
 
 
-def test_bytes_are_on_the_disk_before_their_name_is(
+def test_bytes_are_synced_before_the_rename(
     writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[tuple[str, int]] = []
@@ -239,11 +239,11 @@ def test_bytes_are_on_the_disk_before_their_name_is(
         assert ("sync", folder) in steps[at:]
 
 
-def test_a_lock_of_another_specd_is_waited_for_within_reason(tmp_path: Path) -> None:
+def test_waiting_for_the_lock_of_another_specd_has_a_timeout(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path, lock_timeout_s=0.0)
     add(writer, "m", b"a")
-    said = r"cannot lock .*/manifests: another specd is changing the store"
-    with atomic_files.exclusive_lock(tmp_path / "manifests"):
+    said = r"cannot lock .*/manifests: another specd is writing here"
+    with safe_files.exclusive_lock(tmp_path / "manifests"):
         for change in (
             lambda: writer.delete(parse("m")),
             lambda: writer.copy(parse("m"), parse("n")),
@@ -255,11 +255,11 @@ def test_a_lock_of_another_specd_is_waited_for_within_reason(tmp_path: Path) -> 
     writer.delete(parse("m"))
 
 
-def test_who_waits_says_for_what(
+def test_waiting_for_a_lock_is_logged(
     writer: StoreWriter, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(writer, "m", b"a")
-    lock = atomic_files.exclusive_lock(writer.root / "manifests")
+    lock = safe_files.exclusive_lock(writer.root / "manifests")
     lock.__enter__()
     monkeypatch.setattr(time, "sleep", lambda _: lock.__exit__(None, None, None))
     with caplog.at_level("WARNING", logger="specd"):
@@ -268,7 +268,7 @@ def test_who_waits_says_for_what(
 
 
 @pytest.mark.contract("store.private")
-def test_a_staged_file_is_gone_unless_it_was_kept(writer: StoreWriter) -> None:
+def test_a_staged_file_is_removed_unless_it_was_kept(writer: StoreWriter) -> None:
     with writer.staged() as path:
         path.write_bytes(b"x")
         assert path.name.endswith("-partial")
@@ -283,7 +283,7 @@ def test_a_staged_file_is_gone_unless_it_was_kept(writer: StoreWriter) -> None:
 
 
 @pytest.mark.contract("store.atomic")
-def test_a_full_disk_leaves_nothing_half_done(
+def test_a_full_disk_leaves_no_partial_state(
     writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(writer, "m", b"old")
@@ -312,7 +312,7 @@ def test_a_manifest_that_cannot_be_written_leaves_no_folder(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(atomic_files, "move", full)
+    monkeypatch.setattr(safe_files, "move", full)
     with pytest.raises(StoreError, match="No space left"):
         writer.publish(parse("example.com/new/m"), manifest(b"old"))
     assert not (writer.root / "manifests/example.com").exists()
@@ -321,13 +321,13 @@ def test_a_manifest_that_cannot_be_written_leaves_no_folder(
 def test_manifests_on_another_disk(writer: StoreWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     (writer.root / "manifests").mkdir(parents=True)
     moved: list[Path] = []
-    plain = atomic_files.move
+    plain = safe_files.move
 
     def move(source: Path, target: Path) -> None:
         moved.append(source)
         plain(source, target)
 
-    monkeypatch.setattr(atomic_files, "move", move)
+    monkeypatch.setattr(safe_files, "move", move)
     monkeypatch.setattr(Path, "stat", _other_device(Path.stat))
     add(writer, "m", b"a")
     assert moved[-1].parent == writer.root / "manifests"
@@ -352,7 +352,7 @@ def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
         StoreWriter(tmp_path / "file" / "models").put(b"x")
 
 
-def test_what_stands_in_the_way_of_writing_is_seen(
+def test_access_problem_names_what_prevents_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -378,7 +378,7 @@ def age(path: Path, seconds: float) -> None:
 
 
 @pytest.mark.contract("store.prune")
-def test_a_start_removes_old_files_that_no_model_names(writer: StoreWriter) -> None:
+def test_prune_removes_old_files_that_no_model_names(writer: StoreWriter) -> None:
     add(writer, "m", b"used")
     blobs = writer.root / "blobs"
     writer.put(b"unused, old")
@@ -396,7 +396,7 @@ def test_a_start_removes_old_files_that_no_model_names(writer: StoreWriter) -> N
     assert not (writer.root / "manifests/empty").exists()
 
 
-def test_a_digest_may_be_written_in_capitals(writer: StoreWriter) -> None:
+def test_a_digest_in_capitals_is_the_same_digest(writer: StoreWriter) -> None:
     add(writer, "m", b"used")
     path = writer.manifest_path(parse("m"))
     capitals = digest(b"used")[7:].upper().encode()
@@ -406,7 +406,7 @@ def test_a_digest_may_be_written_in_capitals(writer: StoreWriter) -> None:
     assert digest(b"used") in blobs_of(writer)
 
 
-def test_a_start_spares_a_paused_download_for_a_week(writer: StoreWriter) -> None:
+def test_prune_keeps_a_paused_download_for_a_week(writer: StoreWriter) -> None:
     (writer.root / "manifests").mkdir(parents=True)
     paused, given_up = (writer.partial_path(digest(word)) for word in (b"paused", b"given up"))
     uploaded = writer.partial_path(digest(b"uploaded"))
@@ -423,7 +423,7 @@ def test_a_start_spares_a_paused_download_for_a_week(writer: StoreWriter) -> Non
     assert left == {paused.name, f"{paused.name}-0"}
 
 
-def test_a_file_that_is_no_model_keeps_nothing_from_being_freed(writer: StoreWriter) -> None:
+def test_a_file_that_is_no_manifest_does_not_protect_blobs(writer: StoreWriter) -> None:
     add(writer, "m", b"used")
     add(writer, "other", b"freed")
     manifest = writer.manifest_path(parse("m"))
@@ -432,7 +432,7 @@ def test_a_file_that_is_no_model_keeps_nothing_from_being_freed(writer: StoreWri
     assert digest(b"freed") not in blobs_of(writer)
 
 
-def test_a_name_is_spelled_as_the_store_has_it(writer: StoreWriter) -> None:
+def test_name_on_disk_has_the_case_of_the_disk(writer: StoreWriter) -> None:
     add(writer, "host.x/Me/Model:Tag", b"used")
     name_on_disk = writer.name_on_disk(parse("http://HOST.x/me/MODEL:tag"))
     assert (name_on_disk.full, name_on_disk.scheme) == ("host.x/Me/Model:Tag", "http")
@@ -440,7 +440,7 @@ def test_a_name_is_spelled_as_the_store_has_it(writer: StoreWriter) -> None:
 
 
 @pytest.mark.contract("store.old-names")
-def test_a_start_gives_old_blobs_their_new_name(writer: StoreWriter) -> None:
+def test_prune_renames_blobs_of_the_old_form(writer: StoreWriter) -> None:
     add(writer, "m", b"used")
     path = writer.blob_path(digest(b"used"))
     path.rename(path.with_name(digest(b"used")))
@@ -449,7 +449,7 @@ def test_a_start_gives_old_blobs_their_new_name(writer: StoreWriter) -> None:
 
 
 @pytest.mark.contract("store.prune", "env.noprune")
-def test_a_start_prunes_nothing_where_a_manifest_is_damaged_or_by_request(tmp_path: Path) -> None:
+def test_prune_removes_nothing_with_a_damaged_manifest_or_noprune(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path)
     add(writer, "m", b"used")
     writer.put(b"unused")
@@ -465,7 +465,7 @@ def test_a_start_prunes_nothing_where_a_manifest_is_damaged_or_by_request(tmp_pa
     assert digest(b"unused") not in blobs_of(writer)
 
 
-def test_a_start_spares_all_where_manifests_cannot_be_seen(
+def test_prune_removes_nothing_if_the_manifests_cannot_be_read(
     writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(writer, "hidden.com/ns/m", b"used")
@@ -486,7 +486,7 @@ def test_a_start_spares_all_where_manifests_cannot_be_seen(
     assert blobs_of(writer) == {digest(b"used"), digest(b"{}")}
 
 
-def test_a_start_on_no_store_makes_none(tmp_path: Path) -> None:
+def test_prune_does_not_create_a_store(tmp_path: Path) -> None:
     StoreWriter(tmp_path / "models").prune()
     assert not (tmp_path / "models").exists()
 
@@ -500,7 +500,7 @@ def test_a_damaged_blob_is_replaced_by_a_whole_one(writer: StoreWriter, damage: 
     assert blobs_of(writer) == {name}
 
 
-def test_a_clock_that_was_or_is_wrong_removes_nothing_too_soon_and_leaves_nothing_for_ever(
+def test_prune_with_a_wrong_clock_removes_no_file_too_soon_and_keeps_none_forever(
     writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(writer, "m", b"used")
@@ -523,18 +523,18 @@ def test_a_clock_that_was_or_is_wrong_removes_nothing_too_soon_and_leaves_nothin
     assert not left.exists()
 
 
-def test_folders_outlast_a_power_cut_before_what_lies_in_them(
+def test_new_folders_are_synced_before_the_files_in_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each folder's entry is on disk only when the folder above it was synced."""
+    """A folder's entry is on disk only after its parent folder was synced."""
     synced: list[str] = []
-    sync = atomic_files.sync
+    sync = safe_files.sync
 
     def noting(path: Path) -> None:
         synced.append(str(path.relative_to(tmp_path)))
         sync(path)
 
-    monkeypatch.setattr(atomic_files, "sync", noting)
+    monkeypatch.setattr(safe_files, "sync", noting)
     add(StoreWriter(tmp_path / "deep" / "store"), "m", b"weights")
     ours = "deep/store/manifests/registry.ollama.ai/library/m"
     parents = [str(path) for path in (*Path(ours).parents, Path(ours), Path("deep/store/blobs"))]

@@ -1,4 +1,4 @@
-"""`specd doctor` looks around inside the unit, with its user, its settings and its rights."""
+"""`specd doctor` inspects the service inside its unit: with its user, settings and rights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def examined(container: SystemdContainer, *, status: int) -> Found:
     return found
 
 
-def test_a_service_in_order_has_no_problem(container: SystemdContainer) -> None:
+def test_a_healthy_service_has_no_problem(container: SystemdContainer) -> None:
     container("systemctl", "start", "specd")
     found = examined(container, status=0)
     assert "specd.service runs: " in found["service"][0]["words"]
@@ -37,13 +37,13 @@ def test_a_service_in_order_has_no_problem(container: SystemdContainer) -> None:
     assert "truncate" not in container("ls", "/run/systemd/system", check=False)
 
 
-def test_a_service_that_is_stopped_is_a_problem(container: SystemdContainer) -> None:
+def test_a_stopped_service_is_a_problem(container: SystemdContainer) -> None:
     found = examined(container, status=1)
     assert found["service"][0]["level"] == "problem"
     assert "journalctl -u specd" in found["service"][0]["remedy"]
 
 
-def test_a_service_behind_its_socket_is_in_order_and_stays_where_it_is(
+def test_a_service_behind_its_socket_is_healthy_and_is_not_started(
     container: SystemdContainer,
 ) -> None:
     container("systemctl", "start", "specd.socket")
@@ -57,8 +57,8 @@ def test_a_service_behind_its_socket_is_in_order_and_stays_where_it_is(
     assert "answers on http://127.0.0.1:11434" in examined(container, status=0)["port"][0]["words"]
 
 
-def test_the_socket_decides_where_it_is_open_and_to_whom(container: SystemdContainer) -> None:
-    """Inside the unit, which has no way to ask systemd."""
+def test_the_addresses_of_the_socket_are_reported(container: SystemdContainer) -> None:
+    """Inside the unit, where systemd cannot be asked."""
     container.drop_in(
         "specd.socket", "[Socket]\nListenStream=0.0.0.0:12345\nListenStream=/run/specd.sock\n"
     )
@@ -71,12 +71,12 @@ def test_the_socket_decides_where_it_is_open_and_to_whom(container: SystemdConta
         assert ":12345" in ports
         assert "unix:/run/specd.sock" in ports
         assert "9999" not in ports
-        assert "anyone who reaches 0.0.0.0 can" in found["network"][0]["words"]
+        assert "everyone who can reach 0.0.0.0:12345 can" in found["network"][0]["words"]
         assert "OLLAMA_HOST=127.0.0.1:9999 has no effect" in found["settings"][0]["words"]
         container("systemctl", "start", "specd")
 
 
-def test_what_a_drop_in_sets_is_what_is_examined(container: SystemdContainer) -> None:
+def test_the_settings_of_a_drop_in_are_examined(container: SystemdContainer) -> None:
     container(
         "sh", "-c", "mkdir -p /srv/models/blobs /srv/models/manifests && chmod 755 /srv/models"
     )
@@ -102,7 +102,7 @@ def make(container: SystemdContainer) -> list[str]:
     return container.curl("/api/create", "-d", body).splitlines()[-1:]
 
 
-def test_the_remedies_for_a_store_elsewhere_lead_to_one_that_is_written(
+def test_the_suggested_fixes_make_a_store_elsewhere_writable(
     container: SystemdContainer,
 ) -> None:
     container("sh", "-c", "mkdir -p /srv/store/blobs /srv/store/manifests")
@@ -116,14 +116,14 @@ def test_the_remedies_for_a_store_elsewhere_lead_to_one_that_is_written(
         [remedy] = [
             one["remedy"] for one in examined(container, status=0)["store"] if one["remedy"]
         ]
-        assert remedy.endswith(f"write {folder}")
+        assert remedy.endswith(f"write access to {folder}")
         container("chown", "specd:", folder)
     assert "cannot write to" not in json.dumps(examined(container, status=0)["store"])
     container("systemctl", "restart", "specd")
     assert make(container) == ['{"status":"success"}']
 
 
-def test_a_store_in_a_home_is_served_by_what_the_page_and_the_doctor_say(
+def test_the_documented_fixes_make_a_store_in_a_home_usable(
     container: SystemdContainer,
 ) -> None:
     store = "/home/SOMEBODY/models"
@@ -149,8 +149,8 @@ def test_a_store_in_a_home_is_served_by_what_the_page_and_the_doctor_say(
     assert f"1 model in {store}" in examined(container, status=0)["store"][0]["words"]
 
 
-def test_a_store_that_the_unit_may_not_see_is_a_problem(container: SystemdContainer) -> None:
-    """Root, who asks, could read it: the service's user cannot."""
+def test_a_store_that_the_service_cannot_read_is_a_problem(container: SystemdContainer) -> None:
+    """Root, who runs the command, could read it; the service's user cannot."""
     container("sh", "-c", "mkdir -p /srv/closed && chmod 700 /srv/closed")
     container.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/closed"\n')
     container("systemctl", "start", "specd")
@@ -158,7 +158,7 @@ def test_a_store_that_the_unit_may_not_see_is_a_problem(container: SystemdContai
     assert "specd cannot read" in found["store"][0]["words"]
 
 
-def test_the_audit_of_the_service_sees_no_call_to_elsewhere(container: SystemdContainer) -> None:
+def test_the_audit_of_the_service_finds_no_outbound_connection(container: SystemdContainer) -> None:
     container("systemctl", "start", "specd")
     told = json.loads(container("/opt/specd/bin/specd", "audit", "specd-demo", "--json"))
     assert told["outbound"] == []

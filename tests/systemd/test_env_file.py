@@ -1,4 +1,4 @@
-"""The file of settings, read by a real systemd and by us: the same variables."""
+"""The environment file, read by a real systemd and by specd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ StandardOutput=truncate:/run/weird
 """
 
 
-def test_systemd_reads_the_same(tmp_path: Path) -> None:
+def test_systemd_and_specd_read_the_same_variables(tmp_path: Path) -> None:
     if why_not := reason_unavailable():
         pytest.skip(why_not)
     files = {"/etc/weird.env": WEIRD}

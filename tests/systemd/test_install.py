@@ -1,4 +1,4 @@
-"""`specd install`, `migrate` and back on a real systemd, run from this checkout as a user would."""
+"""`specd install`, `migrate` and back on a real systemd, run from this checkout."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def who_starts_at_boot(container: SystemdContainer) -> set[str]:
     return {unit for unit in units if container.show(unit, "UnitFileState") == "enabled"}
 
 
-def test_specd_is_installed_serves_is_updated_and_taken_away(container: SystemdContainer) -> None:
+def test_specd_is_installed_and_updated_and_removed(container: SystemdContainer) -> None:
     plan = container(*SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
     assert "write /etc/systemd/system/specd.service" in plan
     # There is no bus here, and the private way to systemd is root's.  Python may lie in a home.
@@ -214,7 +214,7 @@ def test_specd_is_installed_serves_is_updated_and_taken_away(container: SystemdC
         assert container.result(*gone).returncode != 0, gone
 
 
-def test_ollamas_place_is_taken_and_given_back(
+def test_ollama_is_replaced_and_restored(
     container: SystemdContainer, ollama: Mapping[str, object]
 ) -> None:
     taken = container.result(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
@@ -269,7 +269,7 @@ def test_ollamas_place_is_taken_and_given_back(
     assert container.result("id", "specd").returncode != 0
 
 
-def test_a_migration_that_fails_or_is_killed_leaves_ollama_or_is_repaired(
+def test_a_failed_or_killed_migration_leaves_ollama_or_can_be_repaired(
     container: SystemdContainer, ollama: Mapping[str, object]
 ) -> None:
     container.write("/etc/specd/specd.env", "SPECD_API_KEYS=short\n")
@@ -302,10 +302,10 @@ def test_a_migration_that_fails_or_is_killed_leaves_ollama_or_is_repaired(
     assert files_of_ollama(container) == ollama
 
 
-def test_a_store_in_a_home_is_served_by_a_python_from_a_home(
+def test_a_python_in_a_home_serves_a_store_in_a_home(
     container: SystemdContainer, tmp_path: Path
 ) -> None:
-    """No ollama.service, and no Python but the one that runs the tests, wherever that is."""
+    """Without ollama.service, and with the Python that runs the tests."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     if not Path(sys.base_prefix).resolve().is_relative_to("/usr"):
         for place in ("/usr/bin", "/usr/local/bin"):

@@ -1,4 +1,4 @@
-"""What the service may do, tried by a program in the daemon's place, and by the daemon itself."""
+"""What the unit allows and denies, tried by a program in the daemon's place and by the daemon."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def prepare(container: SystemdContainer) -> None:
         "use threads and processes",
     ],
 )
-def test_what_it_needs_it_may(tried: dict[str, str], deed: str) -> None:
+def test_what_the_daemon_needs_is_allowed(tried: dict[str, str], deed: str) -> None:
     assert tried[deed] == "yes"
 
 
 @pytest.mark.parametrize("node", ["nvidiactl", "nvidia-uvm", "kfd"])
-def test_nodes_of_gpus_are_not_closed(tried: dict[str, str], node: str) -> None:
-    """There is no driver behind them here, and that is the only thing in the way."""
+def test_gpu_device_nodes_can_be_opened(tried: dict[str, str], node: str) -> None:
+    """This machine has no driver, so ENXIO and ENODEV pass too."""
     assert tried[f"open /dev/{node}"] in {"yes", "ENXIO", "ENODEV"}
 
 
 @pytest.mark.parametrize("node", ["mem", "sda", "fuse"])
-def test_other_nodes_are(tried: dict[str, str], node: str) -> None:
+def test_other_device_nodes_cannot_be_opened(tried: dict[str, str], node: str) -> None:
     assert tried[f"open /dev/{node}"] == "EPERM"
 
 
@@ -120,16 +120,16 @@ def test_other_nodes_are(tried: dict[str, str], node: str) -> None:
         ("leave a memory image", {"0"}),
     ],
 )
-def test_what_it_does_not_need_it_may_not(
+def test_what_the_daemon_does_not_need_is_denied(
     tried: dict[str, str], deed: str, error: set[str]
 ) -> None:
     assert tried[deed] in error
 
 
-def test_nobody_else_reads_its_state(tried: dict[str, str]) -> None:
+def test_other_users_cannot_read_the_state_folder(tried: dict[str, str]) -> None:
     assert tried["mode of its state"] == "750"
 
 
-def test_the_program_of_a_setuid_owner_gives_it_nothing(tried: dict[str, str]) -> None:
+def test_a_setuid_program_gains_no_privileges(tried: dict[str, str]) -> None:
     assert tried["NoNewPrivs"] == "1"
     assert int(tried["CapEff"], 16) == int(tried["CapBnd"], 16) == 0

@@ -1,4 +1,4 @@
-"""specd.socket: systemd holds the port, so whoever comes while the daemon is away waits for it."""
+"""specd.socket: systemd holds the port, so clients wait while the daemon is not running."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_the_first_client_starts_the_daemon(container: SystemdContainer) -> None
     assert container.show("specd", "StatusText").startswith("listening on http://127.0.0.1:11434")
 
 
-def test_a_socket_elsewhere_and_one_without_an_address(container: SystemdContainer) -> None:
-    """IPv6, and a path; OLLAMA_HOST says something else, and that is told."""
+def test_the_socket_may_listen_on_ipv6_and_on_a_unix_path(container: SystemdContainer) -> None:
+    """`OLLAMA_HOST` differs from the socket, and the log says so."""
     container.drop_in(
         "specd.socket",
         "[Socket]\nListenStream=\nListenStream=[::1]:12345\nListenStream=/run/specd.sock\n",
@@ -89,7 +89,7 @@ def test_a_socket_elsewhere_and_one_without_an_address(container: SystemdContain
     }
 
 
-def test_a_socket_is_moved_by_the_commands_of_the_page(container: SystemdContainer) -> None:
+def test_the_documented_commands_move_the_socket(container: SystemdContainer) -> None:
     container("systemctl", "start", "specd.socket", "specd")
     container.drop_in("specd.socket", documented("ListenStream=").replace(":11434", ":12345"))
     # What anybody would try first, and what the page says of it.
@@ -101,7 +101,9 @@ def test_a_socket_is_moved_by_the_commands_of_the_page(container: SystemdContain
     assert container.result("curl", "-sS", f"http://127.0.0.1:11434{VERSION}").returncode != 0
 
 
-def test_no_process_of_the_daemon_has_what_systemd_gave_it(container: SystemdContainer) -> None:
+def test_engines_do_not_inherit_sockets_or_variables_of_systemd(
+    container: SystemdContainer,
+) -> None:
     container("systemctl", "start", "specd.socket", "specd")
     body = json.dumps({"model": "specd-demo", "prompt": "x", "options": {"num_predict": 1}})
     container.curl("/api/generate", "-d", body)
@@ -121,7 +123,7 @@ def test_no_process_of_the_daemon_has_what_systemd_gave_it(container: SystemdCon
     assert f"socket:[{inode.removeprefix('ino:')}]" in own
 
 
-def test_a_restart_loses_no_attempt_to_connect(container: SystemdContainer, tmp_path: Path) -> None:
+def test_a_restart_refuses_no_connection(container: SystemdContainer, tmp_path: Path) -> None:
     container("systemctl", "start", "specd.socket", "specd")
     with load(container, tmp_path) as clients:
         for _ in range(3):
@@ -135,8 +137,8 @@ def test_a_restart_loses_no_attempt_to_connect(container: SystemdContainer, tmp_
     assert ends["ask done"] > 100
 
 
-def test_a_crash_refuses_nobody(container: SystemdContainer, tmp_path: Path) -> None:
-    """What was being answered is lost; who comes afterwards waits for the next daemon."""
+def test_a_crash_refuses_no_connection(container: SystemdContainer, tmp_path: Path) -> None:
+    """Running answers are lost; new clients wait for the next daemon."""
     container.drop_in("specd", "[Service]\nRestartSec=0\n")
     container("systemctl", "start", "specd.socket", "specd")
     with load(container, tmp_path) as clients:
@@ -150,7 +152,7 @@ def test_a_crash_refuses_nobody(container: SystemdContainer, tmp_path: Path) -> 
     assert 1 <= lost <= N_CLIENTS
 
 
-def test_without_the_socket_answers_still_end_once(
+def test_without_the_socket_every_answer_still_ends_once(
     container: SystemdContainer, tmp_path: Path
 ) -> None:
     container("systemctl", "start", "specd")

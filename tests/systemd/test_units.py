@@ -1,4 +1,4 @@
-"""The units as they are shipped, read by systemd's own tools; nothing is started."""
+"""The shipped unit files, checked by systemd's own tools; nothing is started."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import unit_security
 from specd.settings import Settings
+from tests.systemd import unit_security
 
 UNITS = Path(__file__).parents[2] / "systemd"
 analyze = pytest.mark.skipif(
@@ -27,7 +27,7 @@ def read(name: str) -> configparser.RawConfigParser:
 
 
 @analyze
-def test_systemd_has_nothing_to_complain_of() -> None:
+def test_systemd_verifies_the_units_without_a_warning() -> None:
     assert unit_security.complaints() == ""
 
 
@@ -40,7 +40,7 @@ def test_systemd_has_nothing_to_complain_of() -> None:
         ("[Unit]\nRequires=nothing-of-this-name.service", "nothing-of-this-name"),
     ],
 )
-def test_what_is_wrong_in_a_unit_would_be_seen(tmp_path: Path, line: str, complaint: str) -> None:
+def test_a_mistake_in_a_unit_is_detected(tmp_path: Path, line: str, complaint: str) -> None:
     for name in ("specd.service", "specd.socket"):
         shutil.copy(UNITS / name, tmp_path)
     with (tmp_path / "specd.service").open("a") as unit:
@@ -49,28 +49,28 @@ def test_what_is_wrong_in_a_unit_would_be_seen(tmp_path: Path, line: str, compla
 
 
 @analyze
-def test_the_service_is_closed_but_for_what_it_needs() -> None:
+def test_the_exposure_score_of_the_service_is_within_its_limit() -> None:
     assert unit_security.exposure() <= unit_security.MOST
 
 
 @analyze
-def test_a_service_left_open_would_be_seen(tmp_path: Path) -> None:
+def test_a_weaker_sandbox_exceeds_the_limit_of_the_exposure_score(tmp_path: Path) -> None:
     text = (UNITS / "specd.service").read_text(encoding="utf-8")
     unit = tmp_path / "specd.service"
     unit.write_text(text.replace("CapabilityBoundingSet=\n", ""), encoding="utf-8")
     assert unit_security.exposure(unit) > unit_security.MOST
 
 
-def test_the_socket_is_where_the_daemon_would_listen() -> None:
+def test_the_socket_has_the_default_address_of_the_daemon() -> None:
     host = Settings().host
     assert read("specd.socket")["Socket"]["ListenStream"] == f"{host.host}:{host.port}"
 
 
-def test_the_stop_waits_longer_than_answers_may_take() -> None:
+def test_the_stop_timeout_is_longer_than_the_grace_period() -> None:
     assert float(read("specd.service")["Service"]["TimeoutStopSec"]) > Settings().shutdown_grace_s
 
 
-def test_gpus_of_every_maker_can_be_opened() -> None:
+def test_gpus_of_every_vendor_are_allowed() -> None:
     text = (UNITS / "specd.service").read_text(encoding="utf-8")
     allowed = re.findall(r"^DeviceAllow=(\S+)", text, re.MULTILINE)
     assert {"char-nvidia*", "char-drm", "char-kfd"} <= set(allowed)

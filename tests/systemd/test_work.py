@@ -1,4 +1,4 @@
-"""What the daemon does, done inside the unit: under its filter of calls, in its state folder."""
+"""The daemon's work inside the unit: under its system call filter, in its state folder."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def post(container: SystemdContainer, what: str, **body: Any) -> list[dict[str, 
     return lines
 
 
-def test_what_was_pulled_is_in_its_state(working: SystemdContainer) -> None:
+def test_pulled_models_belong_to_the_user_of_the_service(working: SystemdContainer) -> None:
     owners = set(working("find", MODELS, "-printf", "%u:%g %m\n").split("\n")) - {""}
     assert {line.split()[0] for line in owners} == {"specd:specd"}
     assert not {line for line in owners if int(line.split()[1], 8) & 0o022}
 
 
-def test_it_answers_with_a_drafter(working: SystemdContainer) -> None:
+def test_a_pair_answers_with_its_drafter(working: SystemdContainer) -> None:
     [said] = post(
         working, "generate", model="specd-demo", prompt="def f", stream=False,
         options={"num_predict": 16, "temperature": 0},
@@ -86,8 +86,8 @@ def test_it_answers_with_a_drafter(working: SystemdContainer) -> None:
     assert said["speculation"].get("reason") != "drafter_failed"
 
 
-def test_a_template_of_a_stranger_runs_under_its_limits(working: SystemdContainer) -> None:
-    """In a child that limits itself: setrlimit, setitimer."""
+def test_an_untrusted_template_runs_in_a_limited_process(working: SystemdContainer) -> None:
+    """The child process limits itself by setrlimit and setitimer."""
     [said] = post(
         working, "chat", model="small", stream=False, options={"num_predict": 4},
         messages=[{"role": "user", "content": "hello"}],
@@ -96,7 +96,7 @@ def test_a_template_of_a_stranger_runs_under_its_limits(working: SystemdContaine
     assert any("specd.prompt" in command for command in working.processes().values())
 
 
-def test_a_schema_is_compiled_under_its_limits(working: SystemdContainer) -> None:
+def test_a_schema_is_compiled_in_a_limited_process(working: SystemdContainer) -> None:
     schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
     [said] = post(
         working, "generate", model="specd-demo", prompt="x", stream=False, format=schema,
@@ -105,7 +105,7 @@ def test_a_schema_is_compiled_under_its_limits(working: SystemdContainer) -> Non
     assert json.loads(said["response"])["n"] in {1, 2}
 
 
-def test_threads_may_be_as_many_as_asked_for(working: SystemdContainer) -> None:
+def test_a_request_may_set_its_number_of_threads(working: SystemdContainer) -> None:
     [said] = post(
         working, "generate", model="small", prompt="x", stream=False,
         options={"num_predict": 4, "num_thread": 3},
@@ -113,8 +113,8 @@ def test_threads_may_be_as_many_as_asked_for(working: SystemdContainer) -> None:
     assert said["done"]
 
 
-def test_a_model_is_quantized_pushed_and_deleted(working: SystemdContainer) -> None:
-    """By an engine process, with a key of the service's own in its home."""
+def test_a_model_is_quantized_and_pushed_and_deleted(working: SystemdContainer) -> None:
+    """An engine process quantizes it; the service's own key signs the push."""
     made = post(working, "create", model="smaller", **{"from": "small"}, quantize="q8_0")
     assert made[-1] == {"status": "success"}
     [shown] = post(working, "show", model="smaller")
@@ -134,7 +134,7 @@ def test_a_model_is_quantized_pushed_and_deleted(working: SystemdContainer) -> N
     working.curl("/api/delete", "-X", "DELETE", "-d", json.dumps({"model": "smaller"}))
 
 
-def test_what_it_learned_is_kept_in_its_state(working: SystemdContainer) -> None:
+def test_the_history_of_pairs_is_stored_in_the_state_folder(working: SystemdContainer) -> None:
     post(
         working, "generate", model="specd-demo", prompt="def f", stream=False, keep_alive=0,
         options={"num_predict": 16},
@@ -145,8 +145,8 @@ def test_what_it_learned_is_kept_in_its_state(working: SystemdContainer) -> None
     )
 
 
-def test_a_name_that_is_not_its_own_is_refused_not_failed(working: SystemdContainer) -> None:
-    """For which it asks the kernel about its addresses."""
+def test_a_foreign_host_name_is_refused_with_status_403(working: SystemdContainer) -> None:
+    """The daemon asks the kernel for this machine's addresses."""
     status = working.curl(
         "/api/version", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Host: 8.8.8.8"
     )

@@ -1,16 +1,16 @@
-"""Converts Anthropic's body to the types of `core`, by Ollama's compatibility rules."""
+"""Converts Anthropic's bodies to the types of `core`, by the rules of Ollama's layer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from specd import core
-from specd.api import base64_data
+from specd import core, options
 from specd.api.anthropic.schema import Block, CountBody, MessagesBody
-from specd.api.go_format import dump_json
+from specd.api.body import decode_base64
 from specd.api.lookup import CloudDisabled
 from specd.errors import InvalidRequest
+from specd.go_json_encoder import dump_json
 
 _EFFORTS: Final = {"low": "low", "medium": "medium", "high": "high", "max": "max", "xhigh": "high"}
 _RESULTS: Final = ("tool_result", "web_search_tool_result")
@@ -20,23 +20,23 @@ _USES: Final = ("tool_use", "server_tool_use")
 def generate_request(
     body: CountBody, ref: core.ModelRef, prompt: core.ChatPrompt
 ) -> core.GenerateRequest:
-    """`think` on a model that cannot is dropped without a word, as Ollama does."""
-    core_request = think(body)
+    """Return the request; like Ollama, ignore thinking that the model cannot do."""
+    wanted = think(body)
     return core.GenerateRequest(
-        model=ref.name,
+        model=ref,
         prompt=prompt,
-        options=_options(body) if isinstance(body, MessagesBody) else {},
-        think=None if core_request and "thinking" not in ref.capabilities else core_request,
+        options=_options(body) if isinstance(body, MessagesBody) else core.OptionValues(),
+        think=None if wanted and "thinking" not in ref.capabilities else wanted,
     )
 
 
 def to_prompt(body: CountBody) -> core.ChatPrompt:
-    """Raises InvalidRequest with Ollama's texts."""
+    """Convert the messages and tools.  Raises InvalidRequest with Ollama's texts."""
     return core.ChatPrompt(messages=_messages(body), tools=_tools(body))
 
 
 def think(body: CountBody) -> bool | str | None:
-    """None is the model's default: nothing was said, or "adaptive"."""
+    """Return the thinking that the body asks for; None is the model's default."""
     kind = body.thinking.get("type")
     if kind == "disabled":
         return False
@@ -46,24 +46,25 @@ def think(body: CountBody) -> bool | str | None:
 
 def estimated_tokens(prompt: core.ChatPrompt) -> int:
     """Return an estimate of the tokens before they are counted: a quarter of the characters."""
-    said = sum(
+    n_characters = sum(
         len(turn.content)
         + len(turn.thinking)
         + sum(len(dump_json(call.arguments)) for call in turn.tool_calls)
         for turn in prompt.messages
     )
-    return max((said + sum(len(dump_json(tool)) for tool in prompt.tools)) // 4, 1)
+    return max((n_characters + sum(len(dump_json(tool)) for tool in prompt.tools)) // 4, 1)
 
 
-def _options(body: MessagesBody) -> dict[str, object]:
-    sent = {
-        "num_predict": body.max_tokens,
-        "temperature": body.temperature,
-        "top_p": body.top_p,
-        "top_k": body.top_k,
-        "stop": body.stop_sequences or None,
-    }
-    return {key: value for key, value in sent.items() if value is not None}
+def _options(body: MessagesBody) -> core.OptionValues:
+    return options.parse(
+        {
+            "num_predict": body.max_tokens,
+            "temperature": body.temperature,
+            "top_p": body.top_p,
+            "top_k": body.top_k,
+            "stop": body.stop_sequences or None,
+        }
+    )
 
 
 # --------------------------------------------------------------------------- messages
@@ -84,23 +85,23 @@ def _messages(body: CountBody) -> tuple[core.Message, ...]:
 
 
 def _turns(sent: Mapping[str, Any], tool_names: Mapping[str, str]) -> Iterator[core.Message]:
-    """A tool's answer is a turn of its own; a user's words come after the answers they bring."""
+    """Yield the messages of one turn: each tool result is a message, before the user's text."""
     role, blocks = sent.get("role", "").lower(), sent.get("content", [])
     if role == "user":
         blocks = sorted(blocks, key=lambda block: block.get("type") not in _RESULTS)
-    said: list[Block] = []
+    pending: list[Block] = []
     for block in blocks:
         if block.get("type") in _RESULTS:
-            yield from _turn(role, said)
-            said = []
+            yield from _turn(role, pending)
+            pending = []
             yield _tool_answer(block, tool_names)
         else:
-            said.append(block)
-    yield from _turn(role, said)
+            pending.append(block)
+    yield from _turn(role, pending)
 
 
 def _turn(role: str, blocks: Sequence[Block]) -> Iterator[core.Message]:
-    """One turn; none where the blocks hold nothing."""
+    """Yield the blocks as one message, or nothing if they are empty."""
     text, images = _texts_and_images(blocks)
     uses = [block for block in blocks if block.get("type") in _USES]
     turn = core.Message(
@@ -142,7 +143,7 @@ def _tool_answer(block: Block, tool_names: Mapping[str, str]) -> core.Message:
 
 
 def _texts_and_images(blocks: Sequence[Block]) -> tuple[str, tuple[bytes, ...]]:
-    """Texts joined, and images; other kinds say nothing here."""
+    """Return the joined texts and the images; ignore other kinds of blocks."""
     texts: list[str] = []
     images: list[bytes] = []
     for block in blocks:
@@ -168,13 +169,13 @@ def _image(source: object) -> bytes:
     if not isinstance(data, str):
         raise InvalidRequest("invalid image source")
     try:
-        return base64_data.decode(data)
+        return decode_base64(data)
     except InvalidRequest as error:
         raise InvalidRequest(f"invalid base64 image data: {error}") from error
 
 
 def _document(source: object) -> str:
-    """Ollama drops documents unread; a text is read here, and anything else is refused."""
+    """Return a text document; refuse other kinds, which Ollama ignores."""
     kind, data = (
         (source.get("type"), source.get("data")) if isinstance(source, dict) else (None, None)
     )
@@ -190,7 +191,7 @@ def _kind_name(kind: object) -> str:
 
 
 def _search_results(content: object) -> str:
-    """One line each; results that a model elsewhere was given, kept in the conversation."""
+    """Return the results of an earlier search by another service, one line each."""
     entries = content if isinstance(content, list) else [content]
     return "".join(
         f"- {entry.get('title', '')}: {entry.get('url', '')}\n"
@@ -205,7 +206,7 @@ def _search_results(content: object) -> str:
 
 
 def _tools(body: CountBody) -> tuple[Mapping[str, object], ...]:
-    """In OpenAI's shape; none where the caller wants none to be called."""
+    """Return the tools in OpenAI's form; none if `tool_choice` is "none"."""
     if body.tool_choice.get("type") == "none":
         return ()
     return tuple(_tool(tool) for tool in body.tools)

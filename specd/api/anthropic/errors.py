@@ -1,4 +1,4 @@
-"""Anthropic's error shape, with the texts of the native API."""
+"""Anthropic's error object, with the texts of the native API."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Final
 
 from aiohttp import web
 
-from specd.api.errors import status_of
-from specd.api.go_format import dump_json
+from specd.api.error_handling import json_reply, status_of
 from specd.api.streaming import sse_event
 from specd.errors import SpecdError
+from specd.go_json_encoder import dump_json
 from specd.metrics import current_record
 
 _TYPES: Final = {
@@ -24,24 +24,18 @@ _TYPES: Final = {
 
 
 def error_reply(error: SpecdError) -> web.Response:
-    return web.Response(
-        status=status_of(error),
-        body=_body(error),
-        headers={"Content-Type": "application/json; charset=utf-8"},
-    )
+    return json_reply(_object(error), status_of(error))
 
 
 def error_event(error: SpecdError) -> bytes:
-    """The last event of a stream whose status is already sent; Anthropic's clients raise it."""
-    return sse_event(_body(error), event="error")
+    """Return the last event of a stream whose status is already sent; clients raise it."""
+    return sse_event(dump_json(_object(error)), event="error")
 
 
-def _body(error: SpecdError) -> bytes:
+def _object(error: SpecdError) -> dict[str, object]:
     kind = _TYPES.get(status_of(error), "api_error")
-    return dump_json(
-        {
-            "type": "error",
-            "error": {"type": kind, "message": str(error)},
-            "request_id": current_record().id,
-        }
-    )
+    return {
+        "type": "error",
+        "error": {"type": kind, "message": str(error)},
+        "request_id": current_record().id,
+    }

@@ -1,23 +1,21 @@
-"""The routes of `/v1/messages`."""
+"""The routes `/v1/messages` and `/v1/messages/count_tokens`."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from specd import core
 from specd.api import lookup
-from specd.api.answer_stream import answer_events, collect_answer
 from specd.api.anthropic.convert import estimated_tokens, generate_request, to_prompt
 from specd.api.anthropic.errors import error_event, error_reply
-from specd.api.anthropic.schema import CountBody, read_count, read_messages
+from specd.api.anthropic.schema import CountBody, MessagesBody
 from specd.api.anthropic.writer import EventWriter, message, new_message_id
-from specd.api.body import convert_body
-from specd.api.error_handling import aclosing, json_reply, route
+from specd.api.body import convert_body, read
+from specd.api.error_handling import aclosing, json_reply, routes
 from specd.api.interfaces import Services
-from specd.api.streaming import SSE, stream
+from specd.api.streaming import SSE, collect_answer, stream
 from specd.errors import InvalidRequest
 
 
@@ -27,14 +25,14 @@ class AnthropicRoutes:
         self._library = services.library
 
     def table(self) -> list[web.RouteDef]:
-        rows: list[tuple[str, str, Handler]] = [
+        return routes(
+            error_reply,
             ("POST", "/v1/messages", self.messages),
             ("POST", "/v1/messages/count_tokens", self.count_tokens),
-        ]
-        return [route(method, path, handler, error_reply) for method, path, handler in rows]
+        )
 
     async def messages(self, request: web.Request) -> web.StreamResponse:
-        body = await read_messages(request)
+        body = await read(request, MessagesBody)
         if not body.model:
             raise InvalidRequest("model is required")
         if body.max_tokens <= 0:
@@ -45,12 +43,12 @@ class AnthropicRoutes:
             writer = EventWriter(new_message_id(), body.model, n_estimated)
             events = self._events(core_request, writer)
             return await stream(request, events, content_type=SSE, error_piece=error_event)
-        answer = await collect_answer(self._generation, core_request)
+        answer = await collect_answer(self._generation.generate(core_request))
         return json_reply(message(new_message_id(), body.model, answer.whole, answer.done))
 
     async def count_tokens(self, request: web.Request) -> web.Response:
-        """How many tokens the same request would be as a prompt; loads the model to ask it."""
-        body = await read_count(request)
+        """Answer with the number of tokens of the prompt; load the model to count them."""
+        body = await read(request, CountBody)
         if not body.model:
             raise InvalidRequest("model is required")
         core_request, _ = await self._core_request(request, body)
@@ -59,7 +57,7 @@ class AnthropicRoutes:
     async def _core_request(
         self, request: web.Request, body: CountBody
     ) -> tuple[core.GenerateRequest, core.ChatPrompt]:
-        """What the dialect's body asks of a model that can do it."""
+        """Convert a body; raise for a model that lacks a capability that the body needs."""
         if not body.messages:
             raise InvalidRequest("messages is required")
         prompt = await convert_body(request, lambda: to_prompt(body))
@@ -74,9 +72,9 @@ class AnthropicRoutes:
     async def _events(
         self, core_request: core.GenerateRequest, writer: EventWriter
     ) -> AsyncIterator[bytes]:
-        async with aclosing(answer_events(self._generation, core_request)) as events:
+        async with aclosing(self._generation.generate(core_request)) as events:
             async for event in events:
-                pieces = (
-                    writer.last(event) if isinstance(event, core.Done) else writer.pieces(event)
-                )
-                yield b"".join(pieces)
+                if isinstance(event, core.Done):
+                    yield b"".join(writer.last(event))
+                else:
+                    yield b"".join(writer.pieces(event))

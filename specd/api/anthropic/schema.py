@@ -1,27 +1,22 @@
-"""The fields that `/v1/messages` reads from a body: those of Ollama's compatibility layer.
+"""The bodies of `/v1/messages`, with the fields of Ollama's compatibility layer.
 
-What it ignores (`metadata`, `cache_control`, `budget_tokens`, ...) is ignored here too.
+The fields that it ignores (`metadata`, `cache_control`, `budget_tokens`, ...) are ignored here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from aiohttp import web
+from typing import Annotated, Any, Final
 
 from specd.api.body import (
+    Body,
     Fields,
     Mismatch,
     anything,
-    boolean,
-    integer,
     json_type,
     list_of,
     mapping,
-    number,
-    read_fields,
     string,
     struct,
 )
@@ -32,7 +27,7 @@ _BLOCK: Final[Fields] = {
     "type": string,
     "text": string,
     "thinking": string,
-    "source": anything,  # kinds that nobody reads have sources of their own
+    "source": anything,  # unread kinds of blocks have other sources
     "id": string,
     "name": string,
     "input": mapping,
@@ -45,7 +40,7 @@ _blocks: Final = list_of(
 
 
 def blocks(value: object) -> object:
-    """Content as blocks; a string is one of text."""
+    """Return content as blocks; a string becomes one text block."""
     return [{"type": "text", "text": value}] if isinstance(value, str) else _blocks(value)
 
 
@@ -56,59 +51,49 @@ def system(value: object) -> object:
 
 
 _MESSAGE: Final[Fields] = {"role": string, "content": blocks}
+_messages: Final = list_of(
+    struct(_MESSAGE, "anthropic.MessageParam"), "[]anthropic.MessageParam", null={}
+)
 _TOOL: Final[Fields] = {
     "type": string,
     "name": string,
     "description": string,
     "input_schema": mapping,
 }
-_COUNT: Final[Fields] = {
-    "model": string,
-    "messages": list_of(
-        struct(_MESSAGE, "anthropic.MessageParam"), "[]anthropic.MessageParam", null={}
-    ),
-    "system": system,
-    "tools": list_of(struct(_TOOL, "anthropic.Tool"), "[]anthropic.Tool", null={}),
-    "tool_choice": struct({"type": string}, "anthropic.ToolChoice"),
-    "thinking": struct({"type": string}, "anthropic.ThinkingConfig"),
-    "output_config": struct({"effort": string}, "anthropic.OutputConfig"),
-}
-_MESSAGES: Final[Fields] = _COUNT | {
-    "max_tokens": integer,
-    "stream": boolean,
-    "temperature": number,
-    "top_p": number,
-    "top_k": integer,
-    "stop_sequences": list_of(string, "[]string", null=""),
-}
+_tools: Final = list_of(struct(_TOOL, "anthropic.Tool"), "[]anthropic.Tool", null={})
+_tool_choice: Final = struct({"type": string}, "anthropic.ToolChoice")
+_thinking: Final = struct({"type": string}, "anthropic.ThinkingConfig")
+_output_config: Final = struct({"effort": string}, "anthropic.OutputConfig")
+_stops: Final = list_of(string, "[]string", null="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountBody:
-    """Messages and tools are still JSON, their content blocks; `convert` gives them meaning."""
+class CountBody(Body):
+    """The body of `/v1/messages/count_tokens`.
+
+    Messages and tools are JSON, and messages have blocks as content; `convert` converts them.
+    """
+
+    go_name = "anthropic.CountTokensRequest"
 
     model: str = ""
-    messages: list[Mapping[str, Any]] = field(default_factory=list)
-    system: list[Block] = field(default_factory=list)
-    tools: list[Mapping[str, Any]] = field(default_factory=list)
-    tool_choice: Mapping[str, Any] = field(default_factory=dict)
-    thinking: Mapping[str, Any] = field(default_factory=dict)
-    output_config: Mapping[str, Any] = field(default_factory=dict)
+    messages: Annotated[list[Mapping[str, Any]], _messages] = field(default_factory=list)
+    system: Annotated[list[Block], system] = field(default_factory=list)
+    tools: Annotated[list[Mapping[str, Any]], _tools] = field(default_factory=list)
+    tool_choice: Annotated[Mapping[str, Any], _tool_choice] = field(default_factory=dict)
+    thinking: Annotated[Mapping[str, Any], _thinking] = field(default_factory=dict)
+    output_config: Annotated[Mapping[str, Any], _output_config] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesBody(CountBody):
+    """The body of `/v1/messages`."""
+
+    go_name = "anthropic.MessagesRequest"
+
     max_tokens: int = 0
     stream: bool = False
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
-    stop_sequences: list[str] = field(default_factory=list)
-
-
-async def read_messages(request: web.Request) -> MessagesBody:
-    return MessagesBody(**await read_fields(request, "anthropic.MessagesRequest", _MESSAGES))
-
-
-async def read_count(request: web.Request) -> CountBody:
-    return CountBody(**await read_fields(request, "anthropic.CountTokensRequest", _COUNT))
+    stop_sequences: Annotated[list[str], _stops] = field(default_factory=list)

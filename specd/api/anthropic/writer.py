@@ -1,4 +1,4 @@
-"""Anthropic's message objects and stream events, as Ollama writes them; key order is Ollama's."""
+"""Writes Anthropic's message objects and stream events; the order of keys is Ollama's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from specd import core
-from specd.api.go_format import dump_json
-from specd.api.speculation import speculation_object
+from specd.api.answer_objects import speculation_object
 from specd.api.streaming import sse_event
+from specd.go_json_encoder import dump_json
 
 Json = dict[str, object]
 
@@ -19,7 +19,7 @@ def new_message_id() -> str:
 
 
 def message(message_id: str, model: str, whole: core.Delta, done: core.Done) -> Json:
-    """The object of an answer that is not streamed.  `content` is never null, unlike Ollama's."""
+    """Return the object of an answer without a stream; `content` is never null, unlike Ollama's."""
     content: list[Json] = []
     if whole.thinking:
         content.append(_thinking(whole.thinking))
@@ -33,9 +33,9 @@ def message(message_id: str, model: str, whole: core.Delta, done: core.Done) -> 
 
 @dataclass(slots=True)
 class EventWriter:
-    """Events of one stream: blocks open and close one after the other, each with its index.
+    """Writes the events of one stream; blocks open and close one after the other.
 
-    n_estimated: the prompt's tokens, told before they are counted.
+    n_estimated: an estimate of the prompt's tokens, for the first event.
     """
 
     message_id: str
@@ -81,7 +81,7 @@ class EventWriter:
             yield _event("message_start", message=empty)
 
     def _open_block(self, kind: str, block: Json) -> Iterator[bytes]:
-        """Open a block of this kind, unless one is open already."""
+        """Open a block, unless one of this kind is open."""
         if self._open != kind:
             yield from self._close()
             self._open = kind
@@ -118,7 +118,7 @@ def _message(
 
 
 def _thinking(text: str) -> Json:
-    """Nobody signs here, but clients expect the field, and send it back."""
+    """Return a thinking block; clients expect a signature and send it back, so it is empty."""
     return {"type": "thinking", "thinking": text, "signature": ""}
 
 
@@ -142,5 +142,5 @@ def _usage(n_input: int, n_output: int) -> Json:
 
 
 def _specd_fields(done: core.Done) -> Json:
-    """What specd adds; Anthropic's clients ignore keys that they do not know."""
+    """Return specd's own fields; Anthropic's clients ignore unknown keys."""
     return {"specd": {"speculation": speculation_object(done.speculation)}}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from specd import core
-from specd.api.go_format import debug_info, dump_json, go_quote, omit_empty, utc_time
-from specd.api.logprobs import logprob_entries
+from specd import core, options
+from specd.api.answer_objects import logprob_entries, speculation_object
+from specd.api.go_format import debug_info, go_quote, omit_empty, utc_time
 from specd.api.ollama.schema import ChatBody, GenerateBody, InferenceBody, InvalidFormat
-from specd.api.speculation import speculation_object
+from specd.go_json_encoder import dump_json
 
 Json = dict[str, object]
 
@@ -40,9 +40,9 @@ def _request(
     want_context: bool,
 ) -> core.GenerateRequest:
     return core.GenerateRequest(
-        model=ref.name,
+        model=ref,
         prompt=prompt,
-        options=body.options,
+        options=options.parse(body.options),
         keep_alive_s=body.keep_alive,
         think=body.think,
         truncate=body.truncate,
@@ -54,7 +54,7 @@ def _request(
 
 
 def _grammar(sent: object) -> core.Grammar | None:
-    """Raises InvalidFormat."""
+    """Return the grammar of a `format`; None allows any text.  Raises InvalidFormat."""
     if sent in (None, ""):
         return None
     if sent == "json":
@@ -67,8 +67,8 @@ def _grammar(sent: object) -> core.Grammar | None:
 
 
 @dataclass(frozen=True, slots=True)
-class GenerateWriter:
-    """Objects of `/api/generate`; `model` is the name as it was sent."""
+class Writer:
+    """Builds the objects of answers.  model: the name as the client sent it."""
 
     model: str
 
@@ -77,23 +77,35 @@ class GenerateWriter:
         return head | omit_empty(logprobs=logprob_entries(delta.logprobs))
 
     def last(self, done: core.Done, now_ns: int, total_ns: int, delta: core.Delta) -> Json:
-        """`delta` is what was not yet sent: nothing in a stream, the whole answer without one."""
+        """Return the last object.
+
+        delta: what is not sent yet: nothing in a stream, else the whole answer.
+        """
         return (
             self._head(delta, now_ns, done=True)
             | {"done_reason": done.reason.value}
-            | omit_empty(context=list(done.context))
-            | _metrics(done, total_ns)
-            | omit_empty(logprobs=logprob_entries(delta.logprobs))
+            | self._results(done, total_ns, omit_empty(logprobs=logprob_entries(delta.logprobs)))
             | {"speculation": speculation_object(done.speculation)}
         )
 
     def idle(self, reason: str, now_ns: int) -> Json:
-        """After a load or an unload."""
+        """Return the answer to a request that only loads or unloads."""
         return self._head(core.Delta(), now_ns, done=True) | {"done_reason": reason}
 
     def rendered(self, prompt: str, n_images: int, now_ns: int) -> Json:
+        """Return the answer to `_debug_render_only`."""
         head = self._head(core.Delta(), now_ns, done=False)
         return head | {"_debug_info": debug_info(prompt, n_images)}
+
+    def _head(self, delta: core.Delta, now_ns: int, *, done: bool) -> Json:
+        raise NotImplementedError
+
+    def _results(self, done: core.Done, total_ns: int, logprobs: Json) -> Json:
+        raise NotImplementedError
+
+
+class GenerateWriter(Writer):
+    """Builds the objects of `/api/generate`."""
 
     def _head(self, delta: core.Delta, now_ns: int, *, done: bool) -> Json:
         return (
@@ -102,44 +114,29 @@ class GenerateWriter:
             | {"done": done}
         )
 
+    def _results(self, done: core.Done, total_ns: int, logprobs: Json) -> Json:
+        return omit_empty(context=list(done.context)) | _metrics(done, total_ns) | logprobs
 
-@dataclass(frozen=True, slots=True)
-class ChatWriter:
-    """Objects of `/api/chat`; `model` is the name as it was sent."""
 
-    model: str
-
-    def piece(self, delta: core.Delta, now_ns: int) -> Json:
-        head = self._head(delta, now_ns, done=False)
-        return head | omit_empty(logprobs=logprob_entries(delta.logprobs))
-
-    def last(self, done: core.Done, now_ns: int, total_ns: int, delta: core.Delta) -> Json:
-        """`delta` is what was not yet sent: nothing in a stream, the whole answer without one."""
-        return (
-            self._head(delta, now_ns, done=True)
-            | {"done_reason": done.reason.value}
-            | omit_empty(logprobs=logprob_entries(delta.logprobs))
-            | _metrics(done, total_ns)
-            | {"speculation": speculation_object(done.speculation)}
-        )
-
-    def idle(self, reason: str, now_ns: int) -> Json:
-        """After a load or an unload."""
-        return self._head(core.Delta(), now_ns, done=True) | {"done_reason": reason}
+class ChatWriter(Writer):
+    """Builds the objects of `/api/chat`."""
 
     def rendered(self, prompt: str, n_images: int, now_ns: int) -> Json:
-        head = self._head(core.Delta(), now_ns, done=False, role="")
-        return head | {"_debug_info": debug_info(prompt, n_images)}
+        answer = super().rendered(prompt, n_images, now_ns)
+        return answer | {"message": {"role": "", "content": ""}}
 
-    def _head(self, delta: core.Delta, now_ns: int, *, done: bool, role: str = "assistant") -> Json:
-        message: Json = {"role": role, "content": delta.content}
+    def _head(self, delta: core.Delta, now_ns: int, *, done: bool) -> Json:
+        message: Json = {"role": "assistant", "content": delta.content}
+        calls = [_call(call) for call in delta.tool_calls]
         return {
             "model": self.model,
             "created_at": utc_time(now_ns),
-            "message": message
-            | omit_empty(thinking=delta.thinking, tool_calls=[_call(c) for c in delta.tool_calls]),
+            "message": message | omit_empty(thinking=delta.thinking, tool_calls=calls),
             "done": done,
         }
+
+    def _results(self, done: core.Done, total_ns: int, logprobs: Json) -> Json:
+        return logprobs | _metrics(done, total_ns)
 
 
 def _call(call: core.ToolCall) -> Json:
@@ -151,11 +148,8 @@ def _call(call: core.ToolCall) -> Json:
     return omit_empty(id=call.id) | {"function": function}
 
 
-Writer = GenerateWriter | ChatWriter
-
-
 def _metrics(done: core.Done, total_ns: int) -> Json:
-    """Nanoseconds and counts; what is 0 is left out."""
+    """Return durations in nanoseconds and counts, without those that are 0."""
     return omit_empty(
         total_duration=total_ns,
         load_duration=done.load_ns,

@@ -1,26 +1,14 @@
-"""The routes of `/api/embed` and of the older `/api/embeddings`."""
+"""The routes `/api/embed` and `/api/embeddings`, the older one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from specd import core
-from specd.api.body import (
-    Fields,
-    anything,
-    boolean,
-    convert_body,
-    integer,
-    mapping,
-    read_fields,
-    string,
-)
+from specd import core, options
+from specd.api.body import convert_body, read
 from specd.api.embedding_reply import (
     embedding_reply,
     find_embedder,
@@ -29,41 +17,12 @@ from specd.api.embedding_reply import (
     parse_texts,
     reserve_vectors,
 )
-from specd.api.error_handling import json_reply, route
+from specd.api.error_handling import json_reply, routes
 from specd.api.go_format import omit_empty
 from specd.api.interfaces import Services
 from specd.api.ollama.errors import error_reply
-from specd.api.ollama.schema import keep_alive
+from specd.api.ollama.schema import EmbedBody, EmbeddingBody, EmbeddingsBody
 from specd.errors import EmbeddingsUnsupported, InvalidRequest, SpecdError
-
-_SHARED: Final[Fields] = {"model": string, "keep_alive": keep_alive, "options": mapping}
-_EMBED: Final[Fields] = _SHARED | {
-    "input": anything,
-    "truncate": boolean,
-    "dimensions": integer,
-}
-_EMBEDDINGS: Final[Fields] = _SHARED | {"prompt": string}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingBody:
-    """keep_alive: seconds; None where it was not sent."""
-
-    model: str = ""
-    keep_alive: float | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedBody(EmbeddingBody):
-    input: object = None
-    truncate: bool = True
-    dimensions: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingsBody(EmbeddingBody):
-    prompt: str = ""
 
 
 class EmbedRoutes:
@@ -73,15 +32,15 @@ class EmbedRoutes:
         self._clock = services.clock
 
     def table(self) -> list[web.RouteDef]:
-        rows: list[tuple[str, Handler]] = [
-            ("/api/embed", self.embed),
-            ("/api/embeddings", self.embeddings),
-        ]
-        return [route("POST", path, handler, error_reply) for path, handler in rows]
+        return routes(
+            error_reply,
+            ("POST", "/api/embed", self.embed),
+            ("POST", "/api/embeddings", self.embeddings),
+        )
 
     async def embed(self, request: web.Request) -> web.Response:
         started_ns = self._clock.steady_ns()
-        body = EmbedBody(**await read_fields(request, "api.EmbedRequest", _EMBED))
+        body = await read(request, EmbedBody)
         texts = await convert_body(request, lambda: parse_texts(body.input))
         ref = await find_embedder(self._library, body.model)
         if not texts:
@@ -101,7 +60,7 @@ class EmbedRoutes:
         return await embedding_reply(found, reply)
 
     async def embeddings(self, request: web.Request) -> web.Response:
-        body = EmbeddingsBody(**await read_fields(request, "api.EmbeddingRequest", _EMBEDDINGS))
+        body = await read(request, EmbeddingsBody)
         if not body.model:
             raise InvalidRequest("model is required")
         ref = await find_embedder(self._library, body.model)
@@ -119,9 +78,15 @@ class EmbedRoutes:
     async def _load(self, ref: core.ModelRef, body: EmbeddingBody) -> None:
         """Load the model for an empty input, or unload it if `keep_alive` is 0."""
         if body.keep_alive == 0:
-            await self._generation.unload(ref.name)
+            await self._generation.unload(ref)
         else:
-            await self._generation.load(ref.name, body.options, body.keep_alive)
+            await self._generation.load(
+                core.LoadRequest(
+                    model=ref,
+                    options=options.parse(body.options),
+                    keep_alive_s=body.keep_alive,
+                )
+            )
 
 
 def _request(
@@ -133,10 +98,10 @@ def _request(
     truncate: bool = True,
 ) -> core.EmbedRequest:
     return core.EmbedRequest(
-        model=ref.name,
+        model=ref,
         texts=texts,
         on_vector=reserve_vectors(request),
-        options=body.options,
+        options=options.parse(body.options),
         keep_alive_s=body.keep_alive,
         truncate=truncate,
     )

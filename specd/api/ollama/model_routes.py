@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Final
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from specd.api.error_handling import route
+from specd.api.body import Mismatch, json_type, read, string
+from specd.api.error_handling import routes
 from specd.api.go_format import go_quote
 from specd.api.interfaces import StoreServices
-from specd.api.lookup import CloudDisabled
-from specd.api.ollama import model_schema
 from specd.api.ollama.errors import error_reply
-from specd.api.ollama.progress import progress_reply
+from specd.api.ollama.registry_routes import progress_reply, refuse_cloud
+from specd.api.ollama.schema import CopyBody, DeleteBody, NamedBody, parse_messages
+from specd.core import Message
+from specd.create import CreateRequest
 from specd.errors import InvalidName, InvalidRequest, ModelNotFound, StoreError
-from specd.store import ModelSource, Name
+from specd.store import Name
 from specd.store.name import parse
 
-_CHUNK: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
-class NothingThere(ModelNotFound):
-    """Another sentence for what is not found."""
+class NotFound(ModelNotFound):
+    """A missing model or blob, with a text of its own."""
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
-        self.args = (sentence,)
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.args = (text,)
 
 
 class ModelRoutes:
@@ -35,35 +38,35 @@ class ModelRoutes:
         self._creator = store_services.creator
 
     def table(self) -> list[web.RouteDef]:
-        rows: list[tuple[str, str, Handler]] = [
+        return routes(
+            error_reply,
             ("POST", "/api/create", self.create),
             ("POST", "/api/copy", self.copy),
             ("DELETE", "/api/delete", self.delete),
             ("HEAD", "/api/blobs/{digest}", self.find_blob),
             ("POST", "/api/blobs/{digest}", self.upload_blob),
-        ]
-        return [route(method, path, handler, error_reply) for method, path, handler in rows]
-
-    async def create(self, request: web.Request) -> web.StreamResponse:
-        create_request, streamed = await model_schema.read_create(request)
-        if create_request.base and parse(create_request.base).source is ModelSource.CLOUD:
-            raise CloudDisabled("ollama cloud is disabled: remote model is unavailable")
-        return await progress_reply(
-            request, self._creator.create(create_request), streamed=streamed
         )
 
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        body = await read(request, CreateBody)
+        create_request = body.to_request()
+        if create_request.base:
+            refuse_cloud(create_request.base)
+        lines = self._creator.create(create_request)
+        return await progress_reply(request, lines, streamed=body.stream)
+
     async def copy(self, request: web.Request) -> web.Response:
-        sent_source, sent_destination = await model_schema.read_copy(request)
-        source = _parse(sent_source, f"source {go_quote(sent_source)} is invalid")
-        target = _parse(sent_destination, f"destination {go_quote(sent_destination)} is invalid")
+        body = await read(request, CopyBody)
+        source = _parse(body.source, f"source {go_quote(body.source)} is invalid")
+        target = _parse(body.destination, f"destination {go_quote(body.destination)} is invalid")
         try:
             await self._writer.copy(source, target)
         except ModelNotFound as error:
-            raise NothingThere(f"model {go_quote(sent_source)} not found") from error
+            raise NotFound(f"model {go_quote(body.source)} not found") from error
         return web.Response()
 
     async def delete(self, request: web.Request) -> web.Response:
-        sent = await model_schema.read_delete(request)
+        sent = (await read(request, DeleteBody)).model_name
         if not sent:
             raise InvalidRequest("model is required")
         name = _parse(sent, f"name {go_quote(sent)} is invalid")
@@ -76,15 +79,15 @@ class ModelRoutes:
     async def find_blob(self, request: web.Request) -> web.Response:
         digest = request.match_info["digest"]
         if not await self._has_blob(digest):
-            raise NothingThere(f"blob {go_quote(digest)} not found")
+            raise NotFound(f"blob {go_quote(digest)} not found")
         return web.Response()
 
     async def upload_blob(self, request: web.Request) -> web.Response:
-        """Streamed to disk, so that the limit of other bodies is none here."""
+        """Write the body to the store in pieces; the limit of other bodies does not apply."""
         digest = request.match_info["digest"]
         if await self._has_blob(digest):
             return web.Response()
-        chunks = request.content.iter_chunked(_CHUNK)
+        chunks = request.content.iter_chunked(_CHUNK_BYTES)
         await self._writer.receive(f"sha256:{digest[7:].lower()}", chunks)
         return web.Response(status=201)
 
@@ -95,11 +98,70 @@ class ModelRoutes:
             raise InvalidRequest("invalid digest format") from error
 
 
-def _parse(text: str, sentence: str) -> Name:
-    """Where both `:local` and `:cloud` are said, that is the error; else `sentence` is."""
+def _parse(text: str, error_text: str) -> Name:
+    """Parse a name; raise InvalidRequest(error_text), or InvalidName for `:local` with `:cloud`."""
     try:
         return parse(text).stored
     except InvalidName as error:
         if str(error).startswith("use either"):
             raise
-        raise InvalidRequest(sentence) from error
+        raise InvalidRequest(error_text) from error
+
+
+# --------------------------------------------------------------------------- the body of a create
+
+
+def _files(value: object) -> dict[str, str]:
+    """Return path → digest; a null digest becomes an empty one."""
+    if not isinstance(value, dict):
+        raise Mismatch(json_type(value), "map[string]string")
+    return {path: "" if digest is None else string(digest) for path, digest in value.items()}
+
+
+def _licenses(value: object) -> tuple[str, ...]:
+    texts = value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("license must be a string or an array of strings")
+    return tuple(filter(None, texts))
+
+
+_Files = Annotated[Mapping[str, str], _files]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateBody(NamedBody):
+    """quantization: the older name of `quantize`.  The other fields are those of CreateRequest."""
+
+    go_name = "api.CreateRequest"
+
+    stream: bool = True
+    base: str = field(default="", metadata={"json": "from"})
+    files: Annotated[Mapping[str, str] | None, _files] = None
+    adapters: _Files = field(default_factory=dict)
+    draft_files: _Files = field(default_factory=dict)
+    quantize: str = ""
+    quantization: str = ""
+    draft_quantize: str = ""
+    template: str = ""
+    licenses: Annotated[tuple[str, ...], _licenses] = field(
+        default=(), metadata={"json": "license"}
+    )
+    system: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    messages: Annotated[list[Message], parse_messages] = field(default_factory=list)
+    renderer: str = ""
+    parser: str = ""
+    requires: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    remote_host: str = ""
+
+    def to_request(self) -> CreateRequest:
+        same = {f.name: getattr(self, f.name) for f in fields(CreateRequest) if f.name != "model"}
+        return CreateRequest(
+            model=self.model_name,
+            **same
+            | {
+                "quantize": self.quantize or self.quantization,
+                "messages": tuple(self.messages),
+            },
+        )

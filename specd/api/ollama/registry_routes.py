@@ -1,39 +1,24 @@
-"""Pull and push, and what Ollama asks of its own cloud, where specd never goes."""
+"""The routes to pull and push, and those for Ollama's cloud, which specd never contacts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import AsyncIterator
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
-from specd.api.body import Fields, boolean, read_fields, string
-from specd.api.error_handling import json_reply, route
-from specd.api.go_format import dump_json
+from specd import core
+from specd.api.body import read
+from specd.api.error_handling import aclosing, json_reply, routes
+from specd.api.go_format import omit_empty
 from specd.api.interfaces import Registry
 from specd.api.lookup import CloudDisabled
-from specd.api.ollama.errors import error_reply
-from specd.api.ollama.progress import progress_reply
+from specd.api.ollama.errors import error_line, error_reply
+from specd.api.ollama.schema import PullBody, PushBody
+from specd.api.streaming import NDJSON, stream
 from specd.errors import InvalidName, InvalidRequest, Unavailable
+from specd.go_json_encoder import dump_json
 from specd.store import ModelSource
 from specd.store import name as names
-
-_FIELDS: Final[Fields] = {"model": string, "name": string, "insecure": boolean, "stream": boolean}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Body:
-    """`name` is the older spelling of `model`, which the `ollama` command still sends."""
-
-    model: str = ""
-    name: str = ""
-    insecure: bool = False
-    stream: bool = True
-
-    @property
-    def model_name(self) -> str:
-        return self.model or self.name
 
 
 class RegistryRoutes:
@@ -41,7 +26,8 @@ class RegistryRoutes:
         self._registry = registry
 
     def table(self) -> list[web.RouteDef]:
-        rows: list[tuple[str, str, Handler]] = [
+        return routes(
+            error_reply,
             ("POST", "/api/pull", self.pull),
             ("POST", "/api/push", self.push),
             ("POST", "/api/me", self.me),
@@ -50,22 +36,21 @@ class RegistryRoutes:
             ("GET", "/api/experimental/model-recommendations", self.recommendations),
             ("POST", "/api/experimental/web_search", self.web_search),
             ("POST", "/api/experimental/web_fetch", self.web_fetch),
-        ]
-        return [route(method, path, handler, error_reply) for method, path, handler in rows]
+        )
 
     async def pull(self, request: web.Request) -> web.StreamResponse:
-        body = _Body(**await read_fields(request, "api.PullRequest", _FIELDS))
+        body = await read(request, PullBody)
         if not body.model_name:
             raise InvalidName("invalid model name")
-        _refuse_cloud(body.model_name)
+        refuse_cloud(body.model_name)
         lines = self._registry.pull(body.model_name, insecure=body.insecure)
         return await progress_reply(request, lines, streamed=body.stream)
 
     async def push(self, request: web.Request) -> web.StreamResponse:
-        body = _Body(**await read_fields(request, "api.PushRequest", _FIELDS))
+        body = await read(request, PushBody)
         if not body.model_name:
             raise InvalidRequest("model is required")
-        _refuse_cloud(body.model_name)
+        refuse_cloud(body.model_name)
         lines = self._registry.push(body.model_name, insecure=body.insecure)
         return await progress_reply(request, lines, streamed=body.stream)
 
@@ -75,11 +60,7 @@ class RegistryRoutes:
         raise Unavailable("account unavailable")
 
     async def signout(self, _: web.Request) -> web.Response:
-        return web.Response(
-            status=401,
-            body=dump_json({"error": "you are not currently signed in"}),
-            headers={"Content-Type": "application/json; charset=utf-8"},
-        )
+        return json_reply({"error": "you are not currently signed in"}, 401)
 
     async def recommendations(self, _: web.Request) -> web.Response:
         return json_reply({"recommendations": []})
@@ -91,6 +72,35 @@ class RegistryRoutes:
         raise CloudDisabled("ollama cloud is disabled: web fetch is unavailable")
 
 
-def _refuse_cloud(model: str) -> None:
+def refuse_cloud(model: str) -> None:
+    """Raise CloudDisabled for a model of ollama.com's cloud."""
     if names.parse(model).source is ModelSource.CLOUD:
         raise CloudDisabled("ollama cloud is disabled: remote model is unavailable")
+
+
+async def progress_reply(
+    request: web.Request, lines: AsyncIterator[core.Progress], *, streamed: bool
+) -> web.StreamResponse:
+    """Send the lines.  An error after the first line is sent as the last line, others are raised.
+
+    A client that disconnects closes `lines`.
+    """
+    if streamed:
+        return await stream(request, _pieces(lines), content_type=NDJSON, error_piece=error_line)
+    last = core.Progress(status="")
+    async with aclosing(lines) as progress:
+        async for line in progress:
+            last = line
+    return json_reply(_progress_object(last))
+
+
+async def _pieces(lines: AsyncIterator[core.Progress]) -> AsyncIterator[bytes]:
+    async with aclosing(lines) as progress:
+        async for line in progress:
+            yield dump_json(_progress_object(line)) + b"\n"
+
+
+def _progress_object(line: core.Progress) -> dict[str, object]:
+    return {"status": line.status} | omit_empty(
+        digest=line.digest, total=line.total, completed=line.completed
+    )

@@ -1,4 +1,4 @@
-"""The routes of `/` and `/api/*`: what each handler does, in the order in which Ollama does it."""
+"""The routes `/` and `/api/*`; the handlers check in Ollama's order."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 import specd
-from specd import core
+from specd import core, options
 from specd.api import lookup
-from specd.api.answer_stream import answer_events, collect_answer
-from specd.api.body import convert_body
+from specd.api.body import convert_body, read
 from specd.api.body_budget import answer_reservation
-from specd.api.error_handling import aclosing, json_reply, route
-from specd.api.go_format import dump_json
+from specd.api.error_handling import aclosing, json_reply, routes
 from specd.api.interfaces import Services
 from specd.api.ollama import schema
 from specd.api.ollama.convert import (
@@ -29,8 +26,9 @@ from specd.api.ollama.convert import (
 from specd.api.ollama.errors import error_line, error_reply
 from specd.api.ollama.models import show_object, tags_object
 from specd.api.ollama.running_models import pair_object, ps_object, resident_details
-from specd.api.streaming import NDJSON, stream
+from specd.api.streaming import NDJSON, collect_answer, stream
 from specd.errors import InvalidRequest, SpecdError
+from specd.go_json_encoder import dump_json
 from specd.store import ModelInfo
 
 
@@ -43,7 +41,8 @@ class OllamaRoutes:
         self._fetch_status = services.drafter_fetch_status
 
     def table(self) -> list[web.RouteDef]:
-        rows: list[tuple[str, str, Handler]] = [
+        return routes(
+            error_reply,
             ("GET HEAD", "/", self.alive),
             ("GET HEAD", "/api/version", self.version),
             ("GET", "/api/status", self.status),
@@ -52,12 +51,7 @@ class OllamaRoutes:
             ("POST", "/api/show", self.show),
             ("POST", "/api/generate", self.generate),
             ("POST", "/api/chat", self.chat),
-        ]
-        return [
-            route(method, path, handler, error_reply)
-            for methods, path, handler in rows
-            for method in methods.split()
-        ]
+        )
 
     # ------------------------------------------------------------------ the daemon and its models
 
@@ -81,12 +75,12 @@ class OllamaRoutes:
         return json_reply(ps_object(residents, details, self._clock.wall_ns(), self._fetch_status))
 
     async def show(self, request: web.Request) -> web.Response:
-        body = await schema.read_show(request)
-        name = body.model or body.name
+        body = await read(request, schema.ShowBody)
+        name = body.model_name
         if not name:
             raise InvalidRequest("model is required")
         if body.verbose:
-            # Its header may be 256 MiB, and is read and written in several times its own memory.
+            # A header may have 256 MiB, and takes several times as much memory here.
             return await answer_reservation(request).budget.run(
                 lambda: self._show(request, body, name)
             )
@@ -94,7 +88,7 @@ class OllamaRoutes:
 
     async def _show(self, request: web.Request, body: schema.ShowBody, name: str) -> web.Response:
         info = await lookup.find_info(self._library, name, verbose=body.verbose)
-        # Copilot finds its model again by this key, under the name that it asked for.
+        # Copilot looks its model up by this key, under the name that it sent.
         copilot = request.headers.get("User-Agent", "").startswith("GitHubCopilotChat/")
         basename, pair = name if copilot else "", await self._pair(info)
         shown = show_object(info, system=body.system, basename=basename, pair=pair)
@@ -103,7 +97,7 @@ class OllamaRoutes:
         return await asyncio.to_thread(json_reply, shown)
 
     async def _pair(self, info: ModelInfo) -> Json | None:
-        """None of a model elsewhere, or one whose weights are gone."""
+        """Return the model's pair; None for a remote model, or if its weights are missing."""
         try:
             model = await asyncio.to_thread(self._library.resolve, info.summary.name)
         except SpecdError:
@@ -116,7 +110,7 @@ class OllamaRoutes:
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         started_ns = self._clock.steady_ns()
-        body = await schema.read_generate(request)
+        body = await read(request, schema.GenerateBody)
         lookup.check_top_logprobs(body.top_logprobs)
         ref = await lookup.find_model(self._library, body.model)
         writer = GenerateWriter(body.model)
@@ -132,7 +126,7 @@ class OllamaRoutes:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         started_ns = self._clock.steady_ns()
-        body = await schema.read_chat(request)
+        body = await read(request, schema.ChatBody)
         lookup.check_top_logprobs(body.top_logprobs)
         if not body.model:
             raise InvalidRequest("model is required")
@@ -149,13 +143,17 @@ class OllamaRoutes:
         return await self._answer(request, body, core_request, writer, started_ns)
 
     async def _unload(self, ref: core.ModelRef, writer: Writer) -> web.Response:
-        await self._generation.unload(ref.name)
+        await self._generation.unload(ref)
         return json_reply(writer.idle("unload", self._clock.wall_ns()))
 
     async def _load(
         self, body: schema.InferenceBody, ref: core.ModelRef, writer: Writer
     ) -> web.Response:
-        await self._generation.load(ref.name, body.options, body.keep_alive)
+        await self._generation.load(
+            core.LoadRequest(
+                model=ref, options=options.parse(body.options), keep_alive_s=body.keep_alive
+            )
+        )
         return json_reply(writer.idle("load", self._clock.wall_ns()))
 
     async def _answer(
@@ -172,13 +170,13 @@ class OllamaRoutes:
         if body.stream:
             lines = self._lines(core_request, writer, started_ns)
             return await stream(request, lines, content_type=NDJSON, error_piece=error_line)
-        answer = await collect_answer(self._generation, core_request)
+        answer = await collect_answer(self._generation.generate(core_request))
         return json_reply(self._last(writer, answer.done, started_ns, answer.whole))
 
     async def _lines(
         self, core_request: core.GenerateRequest, writer: Writer, started_ns: int
     ) -> AsyncIterator[bytes]:
-        async with aclosing(answer_events(self._generation, core_request)) as events:
+        async with aclosing(self._generation.generate(core_request)) as events:
             async for event in events:
                 if isinstance(event, core.Done):
                     yield dump_json(self._last(writer, event, started_ns, core.Delta())) + b"\n"

@@ -1,6 +1,6 @@
-"""The fields that `/api/*` reads from a body, with Go's types and Ollama's error texts.
+"""The bodies of `/api/*`, with Go's types and Ollama's error texts.
 
-Every field here is honoured or refused; fields not named here are ignored, as Ollama ignores them.
+Every field here has an effect or an error; other fields are ignored, as in Ollama.
 """
 
 from __future__ import annotations
@@ -8,22 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from aiohttp import web
-
-from specd.api import base64_data
 from specd.api.body import (
-    Codec,
+    Body,
     Fields,
-    anything,
-    boolean,
+    decode_base64,
     decode_struct,
     go_any_type,
     integer,
     list_of,
     mapping,
-    read_fields,
     string,
     struct,
 )
@@ -43,7 +38,7 @@ class InvalidFormat(InvalidRequest):
 # --------------------------------------------------------------------------- codecs
 
 
-def keep_alive(value: object) -> float:
+def parse_keep_alive(value: object) -> float:
     """Return seconds, inf for forever.  A number is seconds, a string is a Go duration."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise InvalidRequest(f"Unsupported type: '{go_any_type(value)}'")
@@ -55,7 +50,7 @@ def keep_alive(value: object) -> float:
     return seconds if 0 <= seconds < MAX_DURATION_S else math.inf
 
 
-def think(value: object) -> bool | str:
+def parse_think(value: object) -> bool | str:
     if isinstance(value, bool):
         return value
     if not isinstance(value, str):
@@ -66,10 +61,10 @@ def think(value: object) -> bool | str:
 
 
 def _image(value: object) -> bytes:
-    return base64_data.decode(string(value))
+    return decode_base64(string(value))
 
 
-_images: Final[Codec] = list_of(_image, "[]api.ImageData", null=b"")
+_images: Final = list_of(_image, "[]api.ImageData", null=b"")
 _TOOL_CALL: Final[Fields] = {
     "id": string,
     "function": struct(
@@ -87,7 +82,7 @@ _MESSAGE: Final[Fields] = {
 }
 
 
-def message(value: object) -> Message:
+def _message(value: object) -> Message:
     # Ollama decodes a message through a local type of this name.
     fields = decode_struct(value, _MESSAGE, "api.Alias")
     fields["images"] = tuple(fields.get("images", ()))
@@ -105,96 +100,126 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
     )
 
 
-_SHARED: Final[Fields] = {
-    "model": string,
-    "stream": boolean,
-    "format": anything,
-    "keep_alive": keep_alive,
-    "options": mapping,
-    "think": think,
-    "truncate": boolean,
-    "shift": boolean,
-    "_debug_render_only": boolean,
-    "logprobs": boolean,
-    "top_logprobs": integer,
-}
-_GENERATE: Final[Fields] = _SHARED | {
-    "prompt": string,
-    "suffix": string,
-    "system": string,
-    "template": string,
-    "context": list_of(integer, "[]int", null=0),
-    "raw": boolean,
-    "images": _images,
-}
-_CHAT: Final[Fields] = _SHARED | {
-    "messages": list_of(message, "[]api.Message", null=Message(role="")),
-    "tools": list_of(mapping, "api.Tools", null={}),
-}
-_SHOW: Final[Fields] = {"model": string, "name": string, "system": string, "verbose": boolean}
+parse_messages: Final = list_of(_message, "[]api.Message", null=Message(role=""))
 
 
 # --------------------------------------------------------------------------- bodies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceBody:
-    """What generate and chat share.  keep_alive: seconds; None where it was not sent.
+class InferenceBody(Body):
+    """The fields that generate and chat share.
 
-    format: JSON as it was sent.
+    format: any JSON.  keep_alive: seconds; None if it was not sent.
     """
 
     model: str = ""
     stream: bool = True
     format: object = None
-    keep_alive: float | None = None
+    keep_alive: Annotated[float | None, parse_keep_alive] = None
     options: Mapping[str, object] = field(default_factory=dict)
-    think: bool | str | None = None
+    think: Annotated[bool | str | None, parse_think] = None
     truncate: bool = True
     shift: bool | None = None
-    debug_render_only: bool = False
+    debug_render_only: bool = field(default=False, metadata={"json": "_debug_render_only"})
     logprobs: bool = False
     top_logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateBody(InferenceBody):
+    go_name = "api.GenerateRequest"
+
     prompt: str = ""
     suffix: str = ""
     system: str = ""
     template: str = ""
-    context: list[int] = field(default_factory=list)
+    context: Annotated[list[int], list_of(integer, "[]int", null=0)] = field(default_factory=list)
     raw: bool = False
-    images: list[bytes] = field(default_factory=list)
+    images: Annotated[list[bytes], _images] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatBody(InferenceBody):
-    messages: list[Message] = field(default_factory=list)
-    tools: list[Mapping[str, object]] = field(default_factory=list)
+    go_name = "api.ChatRequest"
+
+    messages: Annotated[list[Message], parse_messages] = field(default_factory=list)
+    tools: Annotated[list[Mapping[str, object]], list_of(mapping, "api.Tools", null={})] = field(
+        default_factory=list
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowBody:
-    """`name` is the older spelling of `model`, which the `ollama` command still sends."""
+class NamedBody(Body):
+    """A body that names a model; the `ollama` command still sends `name`, the older field."""
 
     model: str = ""
     name: str = ""
+
+    @property
+    def model_name(self) -> str:
+        return self.model or self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowBody(NamedBody):
+    go_name = "api.ShowRequest"
+
     system: str = ""
     verbose: bool = False
 
 
-async def read_generate(request: web.Request) -> GenerateBody:
-    return GenerateBody(**_renamed(await read_fields(request, "api.GenerateRequest", _GENERATE)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingBody(Body):
+    """The fields that both embedding routes share.  keep_alive: as in InferenceBody."""
+
+    model: str = ""
+    keep_alive: Annotated[float | None, parse_keep_alive] = None
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
-async def read_chat(request: web.Request) -> ChatBody:
-    return ChatBody(**_renamed(await read_fields(request, "api.ChatRequest", _CHAT)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedBody(EmbeddingBody):
+    go_name = "api.EmbedRequest"
+
+    input: object = None
+    truncate: bool = True
+    dimensions: int = 0
 
 
-async def read_show(request: web.Request) -> ShowBody:
-    return ShowBody(**await read_fields(request, "api.ShowRequest", _SHOW))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingsBody(EmbeddingBody):
+    go_name = "api.EmbeddingRequest"
+
+    prompt: str = ""
 
 
-def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix("_"): value for key, value in fields.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferBody(NamedBody):
+    """The body of a pull or a push."""
+
+    insecure: bool = False
+    stream: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullBody(TransferBody):
+    go_name = "api.PullRequest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushBody(TransferBody):
+    go_name = "api.PushRequest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyBody(Body):
+    go_name = "api.CopyRequest"
+
+    source: str = ""
+    destination: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteBody(NamedBody):
+    go_name = "api.DeleteRequest"

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/transcriptions`: a chat with the sound, for models that hear."""
+"""`POST /v1/audio/transcriptions`: a chat about a sound, for models that read sounds."""
 
 from __future__ import annotations
 
@@ -10,24 +10,20 @@ from aiohttp import web
 
 from specd import core
 from specd.api import lookup
-from specd.api.answer_stream import collect_answer
 from specd.api.error_handling import json_reply
 from specd.api.form import read_form
-from specd.api.go_format import dump_json
-from specd.api.openai.chat_completion import specd_fields
-from specd.api.openai.errors import error_event
-from specd.api.openai.reply import AnswerRoute
-from specd.api.streaming import sse_event
-from specd.errors import InvalidRequest, SpecdError
-
-Json = dict[str, object]
+from specd.api.openai.chat import Json, specd_fields
+from specd.api.openai.reply import AnswerRoute, Writer
+from specd.api.streaming import collect_answer, sse_event
+from specd.errors import InvalidRequest
+from specd.go_json_encoder import dump_json
 
 _FIELDS: Final = (
     *("file", "model", "language", "prompt"),
     *("response_format", "temperature", "stream"),
 )
 _BOOLEANS: Final = {"": False, "false": False, "0": False, "true": True, "1": True}
-#: A model that only hears a question would answer it.
+#: Without it, a model would answer a question in the sound.
 _INSTRUCTION: Final = (
     "Write down what is spoken in the audio, word for word. Reply with the spoken words alone."
     " If they ask a question, do not answer it."
@@ -37,7 +33,7 @@ _QUESTION: Final = "Which words are spoken in this audio?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionForm:
-    """What the route reads.  language: a name or a code.  prompt: what the sound is about."""
+    """The form.  language: a name or a code.  prompt: a description of the sound."""
 
     sound: bytes
     model: str
@@ -59,16 +55,16 @@ class TranscriptionRoute(AnswerRoute):
         core_request, writer = to_request(form, ref), TranscriptionWriter()
         if form.stream:
             return await self._reply(request, core_request, writer, streamed=True)
-        answer = await collect_answer(self._generation, core_request)
+        answer = await collect_answer(self._generation.generate(core_request))
         if form.response_format == "text":
             return web.Response(text=answer.whole.content.strip())
         return json_reply(writer.whole(answer.whole, answer.done))
 
 
 async def read_transcription(request: web.Request) -> TranscriptionForm:
-    """Read the form; a field may stand in the URL's query instead, as in Ollama.
+    """Read the form, and fields in the URL's query, as in Ollama.
 
-    Raises InvalidRequest, in Ollama's order and words.
+    Raises InvalidRequest, in Ollama's order and with its texts.
     """
     form = await read_form(request, _FIELDS)
     sent = form.fields | dict(request.query)
@@ -100,9 +96,9 @@ def to_request(form: TranscriptionForm, ref: core.ModelRef) -> core.GenerateRequ
         core.Message(role="user", content=_QUESTION, images=(form.sound,)),
     )
     return core.GenerateRequest(
-        model=ref.name,
+        model=ref,
         prompt=core.ChatPrompt(messages=messages),
-        options={"temperature": form.temperature},
+        options=core.OptionValues(temperature=form.temperature),
     )
 
 
@@ -126,8 +122,8 @@ def _boolean(name: str, sent: str) -> bool:
 
 
 @dataclass(slots=True)
-class TranscriptionWriter:
-    """Write one transcription without the white space around it, and without any thinking.
+class TranscriptionWriter(Writer):
+    """Writes one transcription, without the white space around it and without thinking.
 
     The formats with times (`verbose_json`, `srt`, `vtt`) are JSON with the text, as in Ollama.
     """
@@ -150,9 +146,6 @@ class TranscriptionWriter:
     def last(self, done: core.Done) -> bytes:
         final = {"text": self._text, "usage": _usage(done.usage)} | specd_fields(done)
         return _event("transcript.text.done", **final)
-
-    def failed(self, error: SpecdError) -> bytes:
-        return error_event(error)
 
 
 def _event(kind: str, **fields: object) -> bytes:

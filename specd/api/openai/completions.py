@@ -1,42 +1,34 @@
-"""`POST /v1/completions`: what `/api/generate` does, in OpenAI's older words."""
+"""`POST /v1/completions`, OpenAI's older form of `/api/generate`; key order is Ollama's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from aiohttp import web
 
-from specd import core
+from specd import core, options
 from specd.api import lookup
-from specd.api.body import (
-    Fields,
-    Mismatch,
-    anything,
-    boolean,
-    go_any_type,
-    integer,
-    json_type,
-    number,
-    read_fields,
-    string,
-    struct,
-)
-from specd.api.openai.reply import AnswerRoute
-from specd.api.openai.text_completion import TextWriter
+from specd.api.body import Body, Mismatch, go_any_type, json_type, number, read, string
+from specd.api.go_format import omit_empty
+from specd.api.openai.chat import END, Json, logprobs, specd_fields, usage
+from specd.api.openai.chat_body import stream_options
+from specd.api.openai.reply import AnswerRoute, Writer
+from specd.api.streaming import sse_event
 from specd.errors import InvalidRequest
+from specd.go_json_encoder import dump_json
 
 
 class CompletionsRoute(AnswerRoute):
     async def __call__(self, request: web.Request) -> web.StreamResponse:
-        body = await read_completion(request)
-        request_options = options(body)
+        body = await read(request, CompletionBody)
+        request_options = to_options(body)
         lookup.check_top_logprobs(body.n_logprobs)
         ref = await lookup.find_model(self._library, body.model)
         _check(body, ref)
         core_request = core.GenerateRequest(
-            model=ref.name,
+            model=ref,
             prompt=core.TextPrompt(text=body.prompt, suffix=body.suffix),
             options=request_options,
             n_logprobs=body.n_logprobs or None,
@@ -60,18 +52,22 @@ def _check(body: CompletionBody, ref: core.ModelRef) -> None:
         lookup.require_capability(ref, "insert")
 
 
-def options(body: CompletionBody) -> dict[str, object]:
-    """Temperature and top_p are 1 and the penalties 0 where they were not sent.
+def to_options(body: CompletionBody) -> core.OptionValues:
+    """Return the options; temperature and top_p are 1 by default, and the penalties 0.
 
-    Raises InvalidRequest for a stop string that is none.
+    Raises InvalidRequest for a stop text that is not a string.
     """
-    sent = {"num_predict": body.max_tokens, "seed": body.seed, "stop": _stops(body.stop)}
-    return {
-        "temperature": 1.0 if body.temperature is None else body.temperature,
-        "top_p": body.top_p or 1.0,
-        "frequency_penalty": body.frequency_penalty,
-        "presence_penalty": body.presence_penalty,
-    } | {key: value for key, value in sent.items() if value is not None}
+    return options.parse(
+        {
+            "num_predict": body.max_tokens,
+            "seed": body.seed,
+            "stop": _stops(body.stop),
+            "temperature": 1.0 if body.temperature is None else body.temperature,
+            "top_p": body.top_p or 1.0,
+            "frequency_penalty": body.frequency_penalty,
+            "presence_penalty": body.presence_penalty,
+        }
+    )
 
 
 def _stops(stop: object) -> list[str] | None:
@@ -89,7 +85,7 @@ def _stops(stop: object) -> list[str] | None:
 
 
 def _prompt(value: object) -> str:
-    """A string.  A list of one is read too, which Ollama refuses and many clients send."""
+    """Return a string, or the only string of a list, which many clients send."""
     match value:
         case [str() as only]:
             return only
@@ -104,38 +100,26 @@ def _float32(value: object) -> float:
         raise Mismatch(json_type(value), "float32") from wrong
 
 
-COMPLETION: Final[Fields] = {
-    "model": string,
-    "prompt": _prompt,
-    "frequency_penalty": _float32,
-    "max_tokens": integer,
-    "presence_penalty": _float32,
-    "seed": integer,
-    "stop": anything,
-    "stream": boolean,
-    "stream_options": struct({"include_usage": boolean}, "openai.StreamOptions"),
-    "temperature": _float32,
-    "top_p": _float32,
-    "suffix": string,
-    "logprobs": integer,
-}
+_Float32 = Annotated[float, _float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionBody:
-    """logprobs: how many of the likeliest tokens to show; 0 is off, as in Ollama."""
+class CompletionBody(Body):
+    """logprobs: how many of the likeliest tokens to show; 0 means none, as in Ollama."""
+
+    go_name = "openai.CompletionRequest"
 
     model: str = ""
-    prompt: str = ""
-    frequency_penalty: float = 0.0
+    prompt: Annotated[str, _prompt] = ""
+    frequency_penalty: _Float32 = 0.0
     max_tokens: int | None = None
-    presence_penalty: float = 0.0
+    presence_penalty: _Float32 = 0.0
     seed: int | None = None
     stop: object = None
     stream: bool = False
-    stream_options: Mapping[str, Any] = field(default_factory=dict)
-    temperature: float | None = None
-    top_p: float = 0.0
+    stream_options: Annotated[Mapping[str, Any], stream_options] = field(default_factory=dict)
+    temperature: Annotated[float | None, _float32] = None
+    top_p: _Float32 = 0.0
     suffix: str = ""
     logprobs: int = 0
 
@@ -144,5 +128,68 @@ class CompletionBody:
         return max(self.logprobs, 0)
 
 
-async def read_completion(request: web.Request) -> CompletionBody:
-    return CompletionBody(**await read_fields(request, "openai.CompletionRequest", COMPLETION))
+# --------------------------------------------------------------------------- answers
+
+_ZERO_USAGE: Final[Json] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class TextWriter(Writer):
+    """Writes one answer.  id, created (Unix seconds): the same in all chunks."""
+
+    id: str
+    created: int
+    model: str
+    include_usage: bool
+
+    def whole(self, whole: core.Delta, done: core.Done) -> Json:
+        choice = _choice(whole, done.reason.value)
+        return self._object([choice]) | {"usage": usage(done.usage)} | specd_fields(done)
+
+    def pieces(self, delta: core.Delta) -> bytes:
+        return self._event(_choice(delta, None), {})
+
+    def last(self, done: core.Done) -> bytes:
+        finish = self._event(_choice(core.Delta(), done.reason.value), specd_fields(done))
+        if not self.include_usage:
+            return finish + END
+        return finish + sse_event(dump_json(self._object([]) | {"usage": usage(done.usage)})) + END
+
+    def _event(self, choice: Json, extra: Json) -> bytes:
+        counts: Json = {"usage": _ZERO_USAGE} if self.include_usage else {}
+        return sse_event(dump_json(self._object([choice]) | counts | extra))
+
+    def _object(self, choices: list[Json]) -> Json:
+        return {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "choices": choices,
+            "model": self.model,
+            "system_fingerprint": "fp_ollama",
+        }
+
+
+def _choice(delta: core.Delta, reason: str | None) -> Json:
+    return (
+        {"text": delta.content, "index": 0, "finish_reason": reason}
+        | omit_empty(reasoning=delta.thinking)
+        | _logprobs(delta)
+    )
+
+
+def _logprobs(delta: core.Delta) -> Json:
+    """Return the form of chats, as in Ollama, and in addition the older form's lists."""
+    if not delta.logprobs:
+        return {}
+    shown = logprobs(delta)["logprobs"]
+    assert isinstance(shown, dict)
+    entries = shown["content"]
+    older = {
+        "tokens": [entry["token"] for entry in entries],
+        "token_logprobs": [entry["logprob"] for entry in entries],
+        "top_logprobs": [
+            {top["token"]: top["logprob"] for top in entry["top_logprobs"]} for entry in entries
+        ],
+    }
+    return {"logprobs": shown | older}

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 
 from specd import core
-from specd.api.body import Fields, anything, convert_body, integer, read_fields, string
+from specd.api.body import Body, convert_body, read
 from specd.api.embedding_reply import (
     embedding_reply,
     find_embedder,
@@ -23,17 +23,13 @@ from specd.api.embedding_reply import (
 from specd.api.interfaces import Services
 from specd.errors import InvalidRequest
 
-_FIELDS: Final[Fields] = {
-    "model": string,
-    "input": anything,
-    "dimensions": integer,
-    "encoding_format": string,
-}
 _FORMATS: Final = ("float", "base64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingsBody:
+class EmbeddingsBody(Body):
+    go_name = "openai.EmbedRequest"
+
     model: str = ""
     input: object = None
     dimensions: int = 0
@@ -48,7 +44,7 @@ class EmbeddingsBody:
 
     @property
     def wants_base64(self) -> bool:
-        """Raises InvalidRequest for a format that is none."""
+        """Raises InvalidRequest for an unknown format."""
         if (wanted := self.encoding_format.lower() or "float") not in _FORMATS:
             raise InvalidRequest(
                 f"Invalid value for 'encoding_format' = {self.encoding_format}."
@@ -63,13 +59,11 @@ class EmbeddingsRoute:
         self._library = services.library
 
     async def __call__(self, request: web.Request) -> web.StreamResponse:
-        body = EmbeddingsBody(**await read_fields(request, "openai.EmbedRequest", _FIELDS))
+        body = await read(request, EmbeddingsBody)
         written = _packed if body.wants_base64 else json_array
         texts = await convert_body(request, lambda: body.texts)
         ref = await find_embedder(self._library, body.model)
-        core_request = core.EmbedRequest(
-            model=ref.name, texts=texts, on_vector=reserve_vectors(request)
-        )
+        core_request = core.EmbedRequest(model=ref, texts=texts, on_vector=reserve_vectors(request))
         found = await self._generation.embed(core_request)
         n_tokens = sum(entry.n_tokens for entry in found.entries)
 
@@ -89,5 +83,5 @@ class EmbeddingsRoute:
 
 
 def _packed(vector: Sequence[float]) -> str:
-    """32-bit floats, the low byte first."""
+    """Return the vector as 32-bit little-endian floats in base64."""
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

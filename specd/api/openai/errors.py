@@ -1,4 +1,4 @@
-"""OpenAI's error shape, with the texts of the native API."""
+"""OpenAI's error object, with the texts of the native API."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ from typing import Final
 
 from aiohttp import web
 
-from specd.api.errors import Unauthorized, status_of
-from specd.api.go_format import dump_json
+from specd.api.error_handling import Unauthorized, json_reply, status_of
 from specd.api.streaming import sse_event
 from specd.errors import InvalidRequest, SpecdError
+from specd.go_json_encoder import dump_json
 
 _TYPES: Final = {
     400: "invalid_request_error",
-    401: "invalid_request_error",  # OpenAI's own, beside the code
+    401: "invalid_request_error",  # as OpenAI's own service, beside the code
     404: "not_found_error",
 }
 
 
 class NoSuchResponse(InvalidRequest):
-    """A response to go on from, where none is stored; clients know OpenAI's code for it."""
-
-    param = "previous_response_id"
-    code = "previous_response_not_found"
+    """The response to continue, which is not stored; clients know OpenAI's code for it."""
 
     def __init__(self, response_id: str) -> None:
         super().__init__(
@@ -32,23 +29,19 @@ class NoSuchResponse(InvalidRequest):
 
 
 def error_reply(error: SpecdError) -> web.Response:
-    return web.Response(
-        status=status_of(error),
-        body=_body(error),
-        headers={"Content-Type": "application/json; charset=utf-8"},
-    )
+    return json_reply(_object(error), status_of(error))
 
 
 def error_event(error: SpecdError) -> bytes:
-    """The last event of a stream whose status is already sent; OpenAI's clients raise it."""
-    return sse_event(_body(error))
+    """Return the last event of a stream whose status is already sent; clients raise it."""
+    return sse_event(dump_json(_object(error)))
 
 
-def _body(error: SpecdError) -> bytes:
+def _object(error: SpecdError) -> dict[str, object]:
     kind = _TYPES.get(status_of(error), "api_error")
     param, code = None, None
     if isinstance(error, NoSuchResponse):
-        param, code = error.param, error.code
+        param, code = "previous_response_id", "previous_response_not_found"
     elif isinstance(error, Unauthorized):
         code = "invalid_api_key"
-    return dump_json({"error": {"message": str(error), "type": kind, "param": param, "code": code}})
+    return {"error": {"message": str(error), "type": kind, "param": param, "code": code}}

@@ -14,11 +14,10 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from specd.core import Grammar, GrammarKind, TokenId
 from specd.engine.backend import Vocabulary
-from specd.engine.control_tokens import split_at_control_tokens
+from specd.engine.detokenizer import split_at_control_tokens
 from specd.engine.grammar.sandbox import Sandbox
 from specd.engine.grammar.state import GrammarState, NoAllowedToken, TokenTable
-from specd.engine.grammar.thinking_tags import ThinkingTags
-from specd.engine.grammar.translation import compile_matcher, grammar_error
+from specd.engine.grammar.translation import ThinkingTags, compile_matcher, grammar_error
 
 log = logging.getLogger("specd.engine")
 
@@ -50,7 +49,7 @@ class GrammarCompiler:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._sandbox = Sandbox()
+        self.sandbox = Sandbox()
         self._threads = ThreadPoolExecutor(_N_THREADS, thread_name_prefix="grammar")
         #: Guards the cache and the token table.
         self._lock = threading.Lock()
@@ -66,11 +65,11 @@ class GrammarCompiler:
         Raises InvalidRequest if the grammar is invalid, too complex, or allows nothing.
         """
         # Clients that send one grammar send others.  The process starts while the table is built.
-        self._sandbox.start()
+        self.sandbox.start()
         with self._lock:
-            table, is_known = self._table, grammar in self._cache
+            table, is_known = self.table, grammar in self._cache
         if not is_known and grammar.kind is not GrammarKind.JSON:
-            self._sandbox.check(replace(grammar, thinking=None))
+            self.sandbox.check(replace(grammar, thinking=None))
         with self._lock:
             start = self._cache.get(grammar)
             if start is None:
@@ -81,25 +80,25 @@ class GrammarCompiler:
             return GrammarState(start, table)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        start = compile_matcher(grammar, self._table.tokenizer, self._tags(grammar))
+        start = compile_matcher(grammar, self.table.tokenizer, self.thinking_tags(grammar))
         for warning in start.get_grammar_warnings():
             log.info("the grammar is enforced only in part: %s", warning)
         try:
-            GrammarState(start, self._table).mask()
+            GrammarState(start, self.table).mask()
         except NoAllowedToken as error:
             raise grammar_error(grammar, "no token of this model can begin an answer") from error
         return start
 
-    def _tags(self, grammar: Grammar) -> ThinkingTags | None:
+    def thinking_tags(self, grammar: Grammar) -> ThinkingTags | None:
         if grammar.thinking is None:
             return None
         opening, closing = (
             tuple(split_at_control_tokens(tag, self._vocabulary)) for tag in grammar.thinking
         )
-        return ThinkingTags(opening, closing, self._table.control_tokens)
+        return ThinkingTags(opening, closing, self.table.control_tokens)
 
     @cached_property
-    def _table(self) -> TokenTable:
+    def table(self) -> TokenTable:
         """The token table, built for the first grammar: about 1 s for a large vocabulary."""
         vocabulary = self._vocabulary
         ids = range(vocabulary.n_vocab)

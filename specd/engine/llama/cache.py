@@ -7,10 +7,10 @@ So this module keeps track of the true limits.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import llama_cpp
 
@@ -54,51 +54,50 @@ class NativeMemory:
         llama_cpp.llama_memory_seq_add(self._handle, sequence, begin + n, -1, -n)
 
 
-class Cache(Protocol):
+class Cache(ABC):
     """The cache of one context, by slot.  Methods without docstrings are those of `Backend`."""
 
-    @property
-    def n_leaves(self) -> int: ...
+    n_leaves = 0
+    rewind_limit: int | None = None
+    has_equal_splits = False
 
-    @property
-    def rewind_limit(self) -> int | None: ...
-
-    @property
-    def has_equal_splits(self) -> bool: ...
+    def __init__(self, memory: NativeMemory) -> None:
+        """Wrap an empty memory."""
+        self._memory = memory
 
     def sequence(self, slot: int) -> int:
         """Return the sequence for the slot's next rows."""
-        ...
+        return slot
 
     def branch(self, batch: Batch) -> list[Sequence[int]]:
         """Return the sequences of each row of a batch with leaves, which must be decoded next.
 
         Call `record_batch` after that, even if it failed.
         """
-        ...
+        raise NotImplementedError
 
-    def record_batch(self, batch: Batch) -> None:
+    def record_batch(self, batch: Batch) -> None:  # noqa: B027 - most caches need no record
         """Note that the batch has been decoded."""
-        ...
 
+    @abstractmethod
     def reusable(self, slot: int, n_past: int) -> int: ...
 
+    @abstractmethod
     def rewind(self, slot: int, n_past: int) -> int: ...
 
-    def checkpoint(self, slot: int) -> None: ...
+    def checkpoint(self, slot: int) -> None:  # noqa: B027
+        pass
 
-    def shift(self, slot: int, n_keep: int, n_discard: int) -> None: ...
+    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        self._memory.close_gap(slot, n_keep, n_discard)
 
 
-class AttentionCache:
+class AttentionCache(Cache):
     """A cache of attention layers: any cell may go if the window before the next token is whole.
 
     A leaf has a sequence of its own, which shares the cells before it with its slot's sequence.
     It keeps them from pass to pass while the slot does, so only new cells are added.
     """
-
-    rewind_limit = None
-    has_equal_splits = False
 
     def __init__(
         self, memory: NativeMemory, window: int = 0, n_slots: int = 1, n_leaves: int = 0
@@ -108,7 +107,7 @@ class AttentionCache:
         window: tokens that attention looks back, the current one included; 0: all.
         n_leaves: most leaves of a slot; their sequences are numbered after those of all slots.
         """
-        self._memory = memory
+        super().__init__(memory)
         self._window = window
         self.n_leaves = n_leaves
         self._leaves = [
@@ -119,9 +118,6 @@ class AttentionCache:
         self._n_shared = dict.fromkeys(range(n_slots, n_slots * (1 + n_leaves)), 0)
         #: Sequences of the leaves of the next pass.
         self._used: list[int] = []
-
-    def sequence(self, slot: int) -> int:
-        return slot
 
     def branch(self, batch: Batch) -> list[Sequence[int]]:
         ends: dict[int, list[tuple[int, int]]] = {}
@@ -170,16 +166,13 @@ class AttentionCache:
                 self._memory.remove(sequence, n_most)
                 self._n_shared[sequence] = n_most
 
-    def checkpoint(self, slot: int) -> None:
-        pass
-
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
         # llama.cpp would move cells twice that two sequences share.
         self._share(slot, 0)
-        self._memory.close_gap(slot, n_keep, n_discard)
+        super().shift(slot, n_keep, n_discard)
 
 
-class SnapshotCache:
+class SnapshotCache(Cache):
     """A cache with a recurrent state per slot, and snapshots after the last tokens of a pass.
 
     llama.cpp writes snapshots for the tokens of one pass.  The state before the first token is
@@ -188,20 +181,13 @@ class SnapshotCache:
     """
 
     has_equal_splits = True
-    n_leaves = 0
 
     def __init__(self, memory: NativeMemory, n_snapshots: int) -> None:
-        self.rewind_limit: int | None = n_snapshots
-        self._memory = memory
+        super().__init__(memory)
+        self.rewind_limit = n_snapshots
         self._n_snapshots = n_snapshots
         #: Number of tokens by which each slot can be rewound now.
         self._n_snapshots_behind: dict[int, int] = {}
-
-    def sequence(self, slot: int) -> int:
-        return slot
-
-    def branch(self, batch: Batch) -> list[Sequence[int]]:
-        raise NotImplementedError
 
     def record_batch(self, batch: Batch) -> None:
         rows = Counter(batch.slots)
@@ -222,12 +208,6 @@ class SnapshotCache:
                 return 0
         return n_remaining
 
-    def checkpoint(self, slot: int) -> None:
-        pass
-
-    def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
-        self._memory.close_gap(slot, n_keep, n_discard)
-
 
 @dataclass(slots=True)
 class _Fork:
@@ -242,7 +222,7 @@ class _Fork:
     n_checkpointed: int = -1
 
 
-class ForkedCache:
+class ForkedCache(Cache):
     """A cache with a recurrent state per slot, and a copy of it at a checkpoint.
 
     After `checkpoint`, decoding continues on a second sequence, and a rewind drops that sequence.
@@ -252,26 +232,15 @@ class ForkedCache:
 
     rewind_limit = 0
     has_equal_splits = True
-    n_leaves = 0
 
     def __init__(self, memory: NativeMemory, n_slots: int, *, has_checkpoints: bool) -> None:
-        """Wrap an empty memory.
-
-        has_checkpoints: whether the context has 2 n_slots sequences; if not, `checkpoint` does
-        nothing.
-        """
-        self._memory = memory
+        """Wrap an empty memory.  has_checkpoints: whether it has 2 n_slots sequences."""
+        super().__init__(memory)
         self._has_checkpoints = has_checkpoints
         self._forks = [_Fork(slot + n_slots, slot) for slot in range(n_slots)]
 
     def sequence(self, slot: int) -> int:
         return self._forks[slot].active
-
-    def branch(self, batch: Batch) -> list[Sequence[int]]:
-        raise NotImplementedError
-
-    def record_batch(self, batch: Batch) -> None:
-        pass
 
     def reusable(self, slot: int, n_past: int) -> int:
         fork = self._forks[slot]
@@ -308,7 +277,6 @@ class ForkedCache:
         self._memory.close_gap(self._forks[slot].active, n_keep, n_discard)
 
     def _drop_checkpoint(self, slot: int) -> None:
-        """Remove the slot's checkpoint, if there is one."""
         fork = self._forks[slot]
         if fork.n_checkpointed >= 0:
             self._memory.clear(fork.root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import llama_cpp
 import numpy as np
@@ -17,7 +17,7 @@ from specd.engine.llama.cache import (
     NativeMemory,
     SnapshotCache,
 )
-from specd.engine.llama.library import BufferUse, NativeLog
+from specd.engine.llama.library import BufferUse, native_function
 from specd.engine.llama.model import LlamaModel
 from specd.engine.llama.native import (
     BranchedBatch,
@@ -25,14 +25,13 @@ from specd.engine.llama.native import (
     NativeContext,
     context_params,
 )
-from specd.engine.llama.position_map import PositionMap
 from specd.engine.media import Media
 from specd.engine.sampler import Row
 from specd.errors import LoadFailed
 
 #: Most memory for snapshots of recurrent states, as a share of the weights, and the fewest
 #: snapshots that are kept in any case: drafts that pay are rarely shorter.
-_SNAPSHOT_SHARE, _FEWEST_SNAPSHOTS = 1 / 8, 3
+SNAPSHOT_SHARE, FEWEST_SNAPSHOTS = 1 / 8, 3
 
 #: Most sequences of a context with leaves, since every pass visits all pairs of them.
 _MOST_SEQUENCES = 64
@@ -40,10 +39,10 @@ _MOST_SEQUENCES = 64
 #: The number of cells of a cache is a multiple of this.
 _CELLS = 256
 
-#: The function of the bindings, but with a plain address as its result, which is much faster.
-_logits_address = llama_cpp.llama_cpp._lib["llama_get_logits_ith"]  # noqa: SLF001
-_logits_address.argtypes = [ctypes.c_void_p, ctypes.c_int32]
-_logits_address.restype = ctypes.c_void_p
+#: The bindings' function returns a typed pointer, which is much slower than a plain address.
+_logits_address = native_function(
+    "llama_get_logits_ith", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
+)
 
 
 class LlamaContext(NativeContext):
@@ -52,7 +51,6 @@ class LlamaContext(NativeContext):
     def __init__(
         self,
         model: LlamaModel,
-        native_log: NativeLog,
         *,
         n_ctx: int,
         n_slots: int,
@@ -67,16 +65,14 @@ class LlamaContext(NativeContext):
         cache_per_slot: bool = False,
         watcher: Callable[[object, bool, object], bool] | None = None,
     ) -> None:
-        """Create the context.
+        """Create the context.  Raises LoadFailed.
 
         n_ctx: tokens per slot.  n_outputs: most rows with logits in one pass.
-        cache_per_slot: each slot has its own cells, in order of its positions, so their layout
-        does not depend on the other slots.
-        watcher: a native callback that sees the results of a pass (`probe.py`).
         n_rewind: longest draft to verify; `rewind_limit` says how far the cache really goes back.
         n_ahead: longest draft that this model makes as a drafter.
         n_leaves: most leaves of a slot, if the cache supports any.
-        Raises LoadFailed if the cache type is unknown or memory does not suffice.
+        cache_per_slot: each slot has its own cells, so their layout depends on no other slot.
+        watcher: a native callback that sees the results of a pass (`probe.py`).
         """
         self._model = model
         params = context_params(
@@ -103,15 +99,13 @@ class LlamaContext(NativeContext):
         if model.is_recurrent and not forks:
             # llama.cpp aborts the process if a batch is not longer than the rows it may not split.
             n_rewind = max(min(n_rewind, n_batch - 2), 0)
-            params.n_rs_seq = _max_snapshots(model, native_log, n_rewind, n_slots)
-        super().__init__(model, params, native_log)
-        memory = llama_cpp.llama_get_memory(self._handle)
+            params.n_rs_seq = _max_snapshots(model, n_rewind, n_slots)
+        super().__init__(model, params)
+        memory = llama_cpp.llama_get_memory(self.handle)
         if not memory:
             self.close()
             raise LoadFailed(f"{model.path} cannot generate text: it has no KV cache")
-        self._cache = _make_cache(
-            self._handle, NativeMemory(memory), model, n_slots, n_ahead, n_leaves
-        )
+        self._cache = self._make_cache(NativeMemory(memory), n_slots, n_ahead, n_leaves)
         self.n_leaves = self._cache.n_leaves
         self.rewind_limit = self._cache.rewind_limit
         self.has_equal_splits = self._cache.has_equal_splits or (cache_per_slot and n_slots > 1)
@@ -122,6 +116,15 @@ class LlamaContext(NativeContext):
         #: By slot, for those that hold an image.
         self._position_maps: dict[int, PositionMap] = {}
 
+    def _make_cache(self, memory: NativeMemory, n_slots: int, n_ahead: int, n_leaves: int) -> Cache:
+        if not self._model.is_recurrent:
+            # A draft of n_ahead tokens may push as many cells out of the drafter's window.
+            window = self._model.window and max(self._model.window - n_ahead, 1)
+            return AttentionCache(memory, window, n_slots, n_leaves)
+        if n_snapshots := int(llama_cpp.llama_n_rs_seq(self.handle)):
+            return SnapshotCache(memory, n_snapshots)
+        return ForkedCache(memory, n_slots, has_checkpoints=n_ahead > 0)
+
     def decode(self, batch: Batch) -> None:
         if not 0 < len(batch) <= self.n_batch or sum(batch.wants_logits) > self._n_outputs:
             # llama.cpp would abort the process.
@@ -129,14 +132,11 @@ class LlamaContext(NativeContext):
         if self._position_maps:
             rows = zip(batch.slots, batch.positions, strict=True)
             batch = replace(batch, positions=[self._position(slot, n) for slot, n in rows])
-        if batch.leaves:
-            self._decode_branches(batch)
-        else:
+        if not batch.leaves:
             self._batch.fill(batch, list(map(self._cache.sequence, batch.slots)))
             self._decode(self._batch.native)
             self._cache.record_batch(batch)
-
-    def _decode_branches(self, batch: Batch) -> None:
+            return
         branched = BranchedBatch(batch, self._cache.branch(batch))
         try:
             self._decode(branched.native)
@@ -154,22 +154,22 @@ class LlamaContext(NativeContext):
         positions = media.positions(position_map.position(first))[:, part]
         sequence = self._cache.sequence(slot)
         batch = EmbeddingBatch(media.rows[part], positions, sequence, wants_logits=wants_logits)
-        llama_cpp.llama_set_causal_attn(self._handle, media.is_causal)
+        llama_cpp.llama_set_causal_attn(self.handle, media.is_causal)
         try:
             self._decode(batch.native)
         finally:
-            llama_cpp.llama_set_causal_attn(self._handle, True)
+            llama_cpp.llama_set_causal_attn(self.handle, True)
         # Rows of an image leave no snapshots to which a rewind could return.
         self._cache.record_batch(Batch())
 
     def _decode(self, batch: llama_cpp.llama_batch) -> None:
-        code = llama_cpp.llama_decode(self._handle, batch)
+        code = llama_cpp.llama_decode(self.handle, batch)
         if code != 0:
             raise DecodeFailed(f"llama.cpp could not decode the batch (code {code})")
-        llama_cpp.llama_synchronize(self._handle)
+        llama_cpp.llama_synchronize(self.handle)
 
     def row(self, index: int) -> Row:
-        address = _logits_address(self._handle, index)
+        address = _logits_address(self.handle, index)
         if not address:
             raise DecodeFailed(f"row {index} has no logits")
         # llama.cpp writes its rows to the same few addresses, so keep one view of each.
@@ -187,18 +187,14 @@ class LlamaContext(NativeContext):
     def reusable(self, slot: int, n_past: int) -> int:
         if (position_map := self._position_maps.get(slot)) is None:
             return self._cache.reusable(slot, n_past)
-        return position_map.tokens(
-            self._cache.reusable(
-                slot, position_map.cache_end(position_map.without_cut_media(n_past))
-            )
-        )
+        end = position_map.cache_end(position_map.without_cut_media(n_past))
+        return position_map.tokens(self._cache.reusable(slot, end))
 
     def rewind(self, slot: int, n_past: int) -> int:
         if (position_map := self._position_maps.get(slot)) is None:
             return self._cache.rewind(slot, n_past)
-        n_remaining = position_map.tokens(
-            self._cache.rewind(slot, position_map.cache_end(position_map.without_cut_media(n_past)))
-        )
+        end = position_map.cache_end(position_map.without_cut_media(n_past))
+        n_remaining = position_map.tokens(self._cache.rewind(slot, end))
         position_map.truncate(n_remaining)
         if not position_map:
             del self._position_maps[slot]
@@ -211,24 +207,7 @@ class LlamaContext(NativeContext):
         self._cache.shift(slot, n_keep, n_discard)
 
 
-def _make_cache(
-    handle: object,
-    memory: NativeMemory,
-    model: LlamaModel,
-    n_slots: int,
-    n_ahead: int,
-    n_leaves: int,
-) -> Cache:
-    if not model.is_recurrent:
-        # A draft of n_ahead tokens may push as many cells out of the drafter's window.
-        window = model.window and max(model.window - n_ahead, 1)
-        return AttentionCache(memory, window, n_slots, n_leaves)
-    if n_snapshots := int(llama_cpp.llama_n_rs_seq(handle)):
-        return SnapshotCache(memory, n_snapshots)
-    return ForkedCache(memory, n_slots, has_checkpoints=n_ahead > 0)
-
-
-def _max_snapshots(model: LlamaModel, native_log: NativeLog, n_wanted: int, n_slots: int) -> int:
+def _max_snapshots(model: LlamaModel, n_wanted: int, n_slots: int) -> int:
     """Return how many states to keep per slot besides the current one.
 
     The size of a state is read from a small context.  llama.cpp reduces the number to 0 for models
@@ -239,15 +218,85 @@ def _max_snapshots(model: LlamaModel, native_log: NativeLog, n_wanted: int, n_sl
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_seq_max, params.n_outputs_max = 256, 1, 1
     params.n_batch = params.n_ubatch = 32
-    n_buffers = len(native_log.buffers)
+    buffers, n_buffers = model.native_log.buffers, len(model.native_log.buffers)
     handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle:
         return 0
     llama_cpp.llama_free(handle)
-    made = native_log.buffers[n_buffers:]
-    bytes_per_state = (
-        sum(buffer.n_bytes for buffer in made if buffer.use is BufferUse.STATES) * n_slots
-    )
-    del native_log.buffers[n_buffers:]
-    share = int(_SNAPSHOT_SHARE * llama_cpp.llama_model_size(model.handle))
-    return min(n_wanted, max(share // max(bytes_per_state, 1), _FEWEST_SNAPSHOTS))
+    made = buffers[n_buffers:]
+    state_bytes = sum(buffer.n_bytes for buffer in made if buffer.use is BufferUse.STATES) * n_slots
+    del buffers[n_buffers:]
+    share = int(SNAPSHOT_SHARE * llama_cpp.llama_model_size(model.handle))
+    return min(n_wanted, max(share // max(state_bytes, 1), FEWEST_SNAPSHOTS))
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The place of an image.  first: index of its first token, which is at `position`."""
+
+    first: int
+    position: int
+    media: Media
+
+    @property
+    def end(self) -> int:
+        return self.first + self.media.n_tokens
+
+    @property
+    def end_position(self) -> int:
+        """One more than the last position of its cells."""
+        plane = self.media.plane
+        return self.position + (plane.extent if plane is not None else self.media.n_tokens)
+
+    @property
+    def n_saved(self) -> int:
+        """Number of its tokens less number of its positions."""
+        return self.media.n_tokens - self.media.n_positions
+
+
+class PositionMap:
+    """The images of one slot, and the conversion between token counts and positions.
+
+    Positions are consecutive except for images in a plane, which have fewer positions than tokens.
+    An image is kept or removed as a whole.
+    """
+
+    def __init__(self) -> None:
+        self._spans: list[_Span] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._spans)
+
+    def add(self, first: int, media: Media) -> None:
+        """Add an image after all others.  first: index of its first token."""
+        self._spans.append(_Span(first, self.position(first), media))
+
+    def truncate(self, n: int) -> None:
+        """Remove the images beyond the first n tokens."""
+        self._spans = [span for span in self._spans if span.end <= n]
+
+    def position(self, n: int) -> int:
+        """Return the position of the token after the first n."""
+        return n - sum(span.n_saved for span in self._spans if span.end <= n)
+
+    def without_cut_media(self, n: int) -> int:
+        """Return n, or the start of the image that a cut after n tokens would split."""
+        return next((span.first for span in self._spans if span.first < n < span.end), n)
+
+    def cache_end(self, n: int) -> int:
+        """Return where the cache ends with the first n tokens, which split no image."""
+        last = next((span for span in self._spans if span.end == n), None)
+        return last.end_position if last is not None else self.position(n)
+
+    def tokens(self, cache_end: int) -> int:
+        """Return how many tokens a cache with that end holds, without a partial image."""
+        n = cache_end
+        n_saved = 0
+        for span in self._spans:
+            if span.position >= cache_end:
+                break
+            if span.end_position > cache_end:
+                return span.first
+            n_saved += span.n_saved
+            n = max(cache_end + n_saved, span.end)
+        return n

@@ -5,17 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import llama_cpp
-from llama_cpp._ggml import libggml
 
 from specd.core import NVIDIA_UUID, EngineSpec
-from specd.engine.llama import devices
-from specd.errors import LoadFailed
-
-_by_name: Any = libggml["ggml_backend_dev_by_name"]
-_by_name.argtypes, _by_name.restype = [ctypes.c_char_p], ctypes.c_void_p
+from specd.engine.llama.devices import device_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +30,6 @@ class DevicePlacement:
 
     @classmethod
     def of_target(cls, spec: EngineSpec) -> Self:
-        """Return the placement of the target."""
         if spec.devices is None:
             return cls(n_gpu_layers=spec.n_gpu_layers, main_gpu=spec.main_gpu)
         names = tuple(_named_by_llama_cpp(spec.devices))
@@ -61,12 +55,11 @@ class DevicePlacement:
 
     @property
     def is_on_gpu(self) -> bool:
-        """Whether the placement allows GPUs."""
         return self.n_gpu_layers != 0 and self.devices != ()
 
     def first_device(self) -> int | None:
         """Return the address (`ggml_backend_dev_t`) of the first device; None if none is named."""
-        return _device_address(self.devices[0]) if self.devices else None
+        return device_address(self.devices[0]) if self.devices else None
 
     def apply_to(self, params: llama_cpp.llama_model_params) -> Sequence[object]:
         """Set the parameters; keep the returned objects alive as long as the parameters.
@@ -79,7 +72,7 @@ class DevicePlacement:
                 params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_NONE
                 params.main_gpu = self.main_gpu
             return ()
-        addresses = [*map(_device_address, self.devices), None]
+        addresses = [*map(device_address, self.devices), None]
         array = (ctypes.c_void_p * len(addresses))(*addresses)
         params.devices = ctypes.addressof(array)
         if len(self.devices) < 2:
@@ -106,10 +99,3 @@ def _named_by_llama_cpp(devices: Sequence[str]) -> Iterator[str]:
             n_nvidia += 1
         else:
             yield device
-
-
-def _device_address(device: str) -> int:
-    if address := _by_name(device.encode()):
-        return int(address)
-    available = ", ".join(devices.describe_device(gpu).name for gpu in devices.gpus())
-    raise LoadFailed(f"device {device} not found: llama.cpp finds {available or 'no GPU'}")

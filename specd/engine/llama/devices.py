@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from llama_cpp._ggml import libggml
+import msgspec
 
 from specd.core import BackendDevice
-from specd.engine.llama.library import start
+from specd.engine.llama.library import native_function, start
+from specd.errors import LoadFailed
+from specd.ipc.parent_death import die_with_parent
 
 # ggml-backend.h, `enum ggml_backend_dev_type`; the other types are CPUs and their accelerators.
 _GPU, _INTEGRATED = 1, 2
@@ -40,21 +42,16 @@ class _Properties(ctypes.Structure):
 _HANDLE = ctypes.c_void_p
 
 
-def _function(name: str, arguments: Sequence[Any], result: Any) -> Any:
-    function: Any = libggml[name]
-    function.argtypes, function.restype = arguments, result
-    return function
-
-
-_count = _function("ggml_backend_dev_count", (), ctypes.c_size_t)
-_get = _function("ggml_backend_dev_get", (ctypes.c_size_t,), _HANDLE)
-_type = _function("ggml_backend_dev_type", (_HANDLE,), ctypes.c_int)
-_name = _function("ggml_backend_dev_name", (_HANDLE,), ctypes.c_char_p)
-_description = _function("ggml_backend_dev_description", (_HANDLE,), ctypes.c_char_p)
-_backend = _function("ggml_backend_dev_backend_reg", (_HANDLE,), _HANDLE)
-_backend_name = _function("ggml_backend_reg_name", (_HANDLE,), ctypes.c_char_p)
-_get_properties = _function(
-    "ggml_backend_dev_get_props", (_HANDLE, ctypes.POINTER(_Properties)), None
+_count = native_function("ggml_backend_dev_count", ctypes.c_size_t)
+_get = native_function("ggml_backend_dev_get", _HANDLE, ctypes.c_size_t)
+by_name = native_function("ggml_backend_dev_by_name", _HANDLE, ctypes.c_char_p)
+_type = native_function("ggml_backend_dev_type", ctypes.c_int, _HANDLE)
+_name = native_function("ggml_backend_dev_name", ctypes.c_char_p, _HANDLE)
+_description = native_function("ggml_backend_dev_description", ctypes.c_char_p, _HANDLE)
+_backend = native_function("ggml_backend_dev_backend_reg", _HANDLE, _HANDLE)
+_backend_name = native_function("ggml_backend_reg_name", ctypes.c_char_p, _HANDLE)
+_get_properties = native_function(
+    "ggml_backend_dev_get_props", None, _HANDLE, ctypes.POINTER(_Properties)
 )
 
 
@@ -62,6 +59,14 @@ def gpus() -> list[int]:
     """Return the handles (`ggml_backend_dev_t`) of all GPUs, in llama.cpp's order."""
     start()
     return [gpu for gpu in map(_get, range(_count())) if _type(gpu) in (_GPU, _INTEGRATED)]
+
+
+def device_address(name: str) -> int:
+    """Return a device's handle by llama.cpp's name.  Raises LoadFailed if there is none."""
+    if address := by_name(name.encode()):
+        return int(address)
+    available = ", ".join(describe_device(gpu).name for gpu in gpus())
+    raise LoadFailed(f"device {name} not found: llama.cpp finds {available or 'no GPU'}")
 
 
 def describe_device(gpu: int) -> BackendDevice:
@@ -87,6 +92,20 @@ def open_device(gpu: int) -> BackendDevice:
         total_bytes=properties.memory_total,
         free_bytes=properties.memory_free,
     )
+
+
+def print_gpus() -> None:
+    """Print all GPUs as a line of JSON before they are opened, and another one after it."""
+    die_with_parent()
+    found = gpus()
+    _print_line([describe_device(gpu) for gpu in found])
+    if found:
+        _print_line([open_device(gpu) for gpu in found])
+
+
+def _print_line(described: Sequence[BackendDevice]) -> None:
+    sys.stdout.write(msgspec.json.encode(described).decode() + "\n")
+    sys.stdout.flush()
 
 
 def _text(raw: bytes | None) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 
 from specd.core import TokenId
 from specd.engine.backend import Batch, DecodeFailed
-from specd.engine.llama.library import NativeLog
 from specd.engine.llama.model import LlamaModel
 from specd.engine.llama.native import NativeContext, context_params, make_context
 from specd.errors import LoadFailed
@@ -24,16 +23,12 @@ MAX_TEXTS: Final = 64
 #: Limits on a text that must be read in one pass: always allowed, in tokens (Ollama's batch for
 #: embeddings), and for longer texts of models without a head, in bytes of logits.  llama.cpp
 #: allocates logits for every row of a pass, although none are used.
-_MIN_WHOLE, _MAX_LOGITS_BYTES = 2048, 4 * 2**30
+MIN_WHOLE, MAX_LOGITS_BYTES = 2048, 4 * 2**30
 
 _NO_VECTOR: Final = {
     llama_cpp.LLAMA_POOLING_TYPE_NONE: "it gives a vector for each token and none for a text",
     llama_cpp.LLAMA_POOLING_TYPE_RANK: "it is a reranker, which scores pairs of texts",
 }
-
-
-#: Token, position, sequence.
-_Row = tuple[TokenId, int, int]
 
 
 class LlamaEncoder(NativeContext):
@@ -42,7 +37,6 @@ class LlamaEncoder(NativeContext):
     def __init__(
         self,
         model: LlamaModel,
-        native_log: NativeLog,
         *,
         n_ctx: int,
         n_batch: int,
@@ -50,25 +44,24 @@ class LlamaEncoder(NativeContext):
         flash_attention: bool | None = None,
         kv_cache_type: str = "f16",
     ) -> None:
-        """Create the context.
+        """Create the context.  Raises LoadFailed, also if the model gives no vector for a text.
 
         n_ctx: most tokens of a text.  n_batch: most tokens of several texts in one pass.
-        Raises LoadFailed if the model gives no vector for a text, or memory does not suffice.
         """
         self._model = model
         params = context_params(
             n_threads=n_threads, flash_attention=flash_attention, kv_cache_type=kv_cache_type
         )
         params.embeddings = True
-        has_memory, pooling = _probe(model, params, native_log)
+        has_memory, pooling = _probe(model, params)
         if pooling in _NO_VECTOR:
             raise LoadFailed(f"{model.path} cannot embed text: {_NO_VECTOR[pooling]}")
         self._encodes = bool(llama_cpp.llama_model_has_encoder(model.handle))
         has_head = has_memory and not self._encodes
         ends = has_head and model.is_causal and pooling == llama_cpp.LLAMA_POOLING_TYPE_LAST
         if not ends:
-            n_rows = _MAX_LOGITS_BYTES // (4 * model.vocabulary.n_vocab)
-            n_ctx = min(n_ctx, max(n_batch, _MIN_WHOLE, 0 if has_head else n_rows))
+            n_rows = MAX_LOGITS_BYTES // (4 * model.vocabulary.n_vocab)
+            n_ctx = min(n_ctx, max(n_batch, MIN_WHOLE, 0 if has_head else n_rows))
         self.n_ctx = n_ctx
         self.n_shared = min(n_batch, n_ctx)
         # If only the last token is pooled, in a causal model, a text may be read in pieces.
@@ -80,8 +73,8 @@ class LlamaEncoder(NativeContext):
         n_rows = -(-self._n_pass // self.n_texts) * self.n_texts
         params.n_ctx, params.n_seq_max = max(n_ctx, n_rows), self.n_texts
         params.n_batch = params.n_ubatch = n_rows
-        super().__init__(model, params, native_log)
-        self._memory = llama_cpp.llama_get_memory(self._handle)
+        super().__init__(model, params)
+        self._memory = llama_cpp.llama_get_memory(self.handle)
         self._n_embd = int(llama_cpp.llama_model_n_embd_out(model.handle))
 
     def encode(self, texts: Sequence[Sequence[TokenId]]) -> list[tuple[float, ...]]:
@@ -90,11 +83,7 @@ class LlamaEncoder(NativeContext):
         room = self.n_ctx if len(texts) == 1 else self.n_shared
         if not 0 < len(texts) <= self.n_texts or not all(texts) or n_tokens > room:
             raise DecodeFailed(f"{len(texts)} texts of {n_tokens} tokens do not fit in a pass")
-        rows = [
-            (token, position, sequence)
-            for sequence, text in enumerate(texts)
-            for position, token in enumerate(text)
-        ]
+        rows = [(sequence, *row) for sequence, text in enumerate(texts) for row in enumerate(text)]
         try:
             for begin in range(0, n_tokens, self._n_pass):
                 self._pass(rows[begin : begin + self._n_pass])
@@ -103,35 +92,33 @@ class LlamaEncoder(NativeContext):
             if self._memory:
                 llama_cpp.llama_memory_clear(self._memory, False)
 
-    def _pass(self, rows: Sequence[_Row]) -> None:
+    def _pass(self, rows: Sequence[tuple[int, int, TokenId]]) -> None:
+        """Run one pass.  rows: (sequence, position, token)."""
         batch = Batch()
-        for token, position, sequence in rows:
+        for sequence, position, token in rows:
             # llama.cpp needs all rows as outputs if it pools.
             batch.add(token, position, sequence, wants_logits=True)
         self._batch.fill(batch, batch.slots)
         run = llama_cpp.llama_encode if self._encodes else llama_cpp.llama_decode
-        code = run(self._handle, self._batch.native)
+        code = run(self.handle, self._batch.native)
         if code != 0:
             raise DecodeFailed(f"llama.cpp could not encode the batch (code {code})")
 
     def _vector(self, sequence: int) -> tuple[float, ...]:
-        pooled = llama_cpp.llama_get_embeddings_seq(self._handle, sequence)
+        pooled = llama_cpp.llama_get_embeddings_seq(self.handle, sequence)
         if not pooled:
             raise DecodeFailed(f"text {sequence} of the pass has no vector")
         return tuple(np.ctypeslib.as_array(pooled, (self._n_embd,)).tolist())
 
 
-def _probe(
-    model: LlamaModel, wanted: llama_cpp.llama_context_params, native_log: NativeLog
-) -> tuple[bool, int]:
+def _probe(model: LlamaModel, wanted: llama_cpp.llama_context_params) -> tuple[bool, int]:
     """Return whether the model has a cache, and its pooling type; only a context knows them."""
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_seq_max = 256, 1
     params.n_batch = params.n_ubatch = 32
     params.embeddings, params.flash_attn_type = True, wanted.flash_attn_type
-    n_buffers = len(native_log.buffers)
-    handle = make_context(model, params, native_log)
-    del native_log.buffers[n_buffers:]
+    with model.native_log.restored():
+        handle = make_context(model, params)
     try:
         has_memory = bool(llama_cpp.llama_get_memory(handle))
         return has_memory, int(llama_cpp.llama_pooling_type(handle))

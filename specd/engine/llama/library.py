@@ -7,7 +7,9 @@ import functools
 import logging
 import re
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -21,6 +23,10 @@ VERSION = "0.3.36"
 #: ggml.h: debug 1, info 2, warn 3, error 4, and 5 to continue a line (the bindings are one off).
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 _BUFFER = re.compile(r": +(\S+) +(?:DSV4 \S+ )?(\w+) buffer size = +([0-9.]+) MiB")
+#: A layer with a place in the cache whose size follows, and that size.
+_LAYER = re.compile(r"[:,] layer +(\d+): dev = ")
+_CACHE = re.compile(r": size = +([0-9.]+) MiB \( *(\d+) cells,")
+_MIB = 1 << 20
 
 
 #: Warnings without meaning here.  llama.cpp compares the whole cache, which all slots share, with
@@ -54,11 +60,16 @@ _BUFFER_USES = {
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A buffer that llama.cpp logged.  name: such as CUDA0, CPU_Mapped or CUDA_Host."""
+    """A buffer that llama.cpp logged.  name: such as CUDA0, CPU_Mapped or CUDA_Host.
+
+    layers, n_cells: of the last buffer of a cache.
+    """
 
     name: str
     use: BufferUse
     n_bytes: int
+    layers: tuple[int, ...] = ()
+    n_cells: int = 0
 
 
 class NativeLog:
@@ -72,6 +83,7 @@ class NativeLog:
         self.buffers: list[Buffer] = []
         self._level = 1
         self._line = ""
+        self._layers: list[int] = []
         self._logged_once: set[str] = set()
         self.callback = llama_cpp.llama_log_callback(self._receive)
         llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
@@ -93,15 +105,29 @@ class NativeLog:
         if level == logging.ERROR:
             self.errors.append(line.strip())
         if found := _BUFFER.search(line):
-            n_bytes = int(float(found[3]) * (1 << 20))
+            n_bytes = int(float(found[3]) * _MIB)
             self.buffers.append(
                 Buffer(found[1], _BUFFER_USES.get(found[2], BufferUse.SCRATCH), n_bytes)
             )
+        elif found := _LAYER.search(line):
+            self._layers.append(int(found[1]))
+        elif found := _CACHE.search(line):
+            self._end_cache(int(float(found[1]) * _MIB), int(found[2]))
         if level == logging.WARNING and (
             any(words in line for words in _HARMLESS_WARNINGS) or self._was_logged(line)
         ):
             level = logging.DEBUG
         log.log(level, "%s", line)
+
+    def _end_cache(self, n_bytes: int, n_cells: int) -> None:
+        """Add layers and cells to a cache's last buffer, and the size if it was only simulated."""
+        layers, self._layers = tuple(self._layers), []
+        if not layers or not self.buffers:
+            return
+        last = self.buffers[-1]
+        if last.use in {BufferUse.CACHE, BufferUse.STATES}:
+            size = last.n_bytes or n_bytes
+            self.buffers[-1] = replace(last, n_bytes=size, layers=layers, n_cells=n_cells)
 
     def _was_logged(self, line: str) -> bool:
         words = {words for words in _LOGGED_ONCE if words in line}
@@ -113,6 +139,17 @@ class NativeLog:
         """Clear the errors and buffers of earlier loads."""
         self.errors.clear()
         self.buffers.clear()
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Forget what is logged meanwhile: the buffers and errors of a context for a check."""
+        buffers, errors = list(self.buffers), list(self.errors)
+        try:
+            yield
+        finally:
+            self.buffers[:] = buffers
+            self.errors.clear()
+            self.errors.extend(errors)
 
     def reason(self) -> str:
         """Return the first error since begin(), which is the most specific one."""
@@ -126,6 +163,13 @@ class NativeLog:
         """Return the error that `what` failed; OutOfMemory if any error since begin() says so."""
         kind = OutOfMemory if any(map(is_out_of_memory_message, self.errors)) else LoadFailed
         return kind(f"{what}: {self.reason()}")
+
+
+def native_function(name: str, result: Any, *arguments: Any) -> Any:
+    """Return a function of llama.cpp or ggml that the bindings lack, or declare otherwise."""
+    function = llama_cpp.llama_cpp._lib[name]  # noqa: SLF001
+    function.argtypes, function.restype = arguments, result
+    return function
 
 
 @functools.cache

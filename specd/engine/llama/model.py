@@ -10,10 +10,14 @@ from typing import Any
 import llama_cpp
 
 from specd.core import TokenId
-from specd.engine.llama.control_spellings import MAX_CONTROL_TOKENS, ControlSpellings
 from specd.engine.llama.device_placement import DEFAULT_PLACEMENT, DevicePlacement
 from specd.engine.llama.library import NativeLog
-from specd.engine.llama.tokenizer_stack import KINDS, TokenizerStack
+from specd.engine.llama.tokenizer_limits import (
+    KINDS,
+    MAX_CONTROL_TOKENS,
+    ControlSpellings,
+    TokenizerStack,
+)
 from specd.errors import InvalidRequest, LoadFailed
 
 #: llama.cpp's load mode by (use_mmap, use_mlock); use_mmap None: llama.cpp's choice.
@@ -48,12 +52,16 @@ class LlamaModel:
         use_mmap: bool | None = None,
         use_mlock: bool = False,
         on_progress: Callable[[float], None] = lambda _: None,
+        adapt_params: Callable[[llama_cpp.llama_model_params], object] = lambda _: None,
     ) -> None:
-        """Load the file.  Raises LoadFailed with its path and llama.cpp's reason."""
+        """Load the file.  Raises LoadFailed with its path and llama.cpp's reason.
+
+        adapt_params: changes the parameters of the load; returns what must outlive the model.
+        """
         params = llama_cpp.llama_model_default_params()
-        # Arrays that native code reads; llama.cpp keeps their addresses.
-        self._kept_alive = placement.apply_to(params)
         params.load_mode = _LOAD_MODES[use_mmap, use_mlock]
+        # Arrays that native code reads; llama.cpp keeps their addresses.
+        self._kept_alive = placement.apply_to(params), adapt_params(params)
 
         def progress(fraction: float, _user_data: object) -> bool:
             on_progress(fraction)
@@ -71,13 +79,13 @@ class LlamaModel:
         )
         #: LoRA handles; contexts made later apply them, and llama.cpp frees them with the model.
         self.adapters: list[Any] = []
-        self._native_log = native_log
+        self.native_log = native_log
 
     def adapt(self, path: str) -> None:
         """Load a LoRA adapter for this model.  Raises LoadFailed with llama.cpp's reason."""
         adapter = llama_cpp.llama_adapter_lora_init(self.handle, path.encode())
         if not adapter:
-            raise self._native_log.load_error(f"cannot apply the adapter {path}")
+            raise self.native_log.load_error(f"cannot apply the adapter {path}")
         if llama_cpp.llama_adapter_get_alora_n_invocation_tokens(adapter):
             # It must apply only after its invocation tokens, but a context applies it everywhere.
             raise LoadFailed(
@@ -145,6 +153,27 @@ class LlamaModel:
             self.handle = None
 
 
+def without_weights(
+    params: llama_cpp.llama_model_params, architecture: str, n_vocab: int
+) -> object:
+    """Set the parameters for a load without weights and without the texts of the vocabulary.
+
+    Reading 128,000 texts takes a second.  n_vocab: 0 reads them.  Returns what native code refers
+    to while the model lives.
+    """
+    params.no_alloc = True
+    if n_vocab <= 0:
+        return None
+    overrides = (llama_cpp.llama_model_kv_override * 3)()  # an empty one ends the list
+    kind, size = overrides[0], overrides[1]
+    kind.tag, kind.key = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_STR, b"tokenizer.ggml.model"
+    kind.value.val_str = b"none"
+    size.tag, size.key = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT, f"{architecture}.vocab_size".encode()
+    size.value.val_i64 = n_vocab
+    params.kv_overrides = overrides
+    return overrides
+
+
 class LlamaVocabulary:
     """The vocabulary of a model.  Any thread may read it (llama.cpp has a test of that)."""
 
@@ -170,8 +199,7 @@ class LlamaVocabulary:
     def tokenize(self, text: str, *, add_bos: bool) -> list[TokenId]:
         """Return the token ids of the text, with control tokens in it recognised.
 
-        Raises InvalidRequest for a run of characters that would overflow llama.cpp's stack, and for
-        more than MAX_CONTROL_TOKENS control tokens.
+        Raises InvalidRequest for a text beyond the limits of `tokenizer_limits`.
         """
         self._check_control_tokens(text)
         if self._stack is None:
@@ -179,27 +207,23 @@ class LlamaVocabulary:
         return self._stack.call(text, lambda: self._tokenize(text, add_bos=add_bos))
 
     def max_runs(self) -> tuple[int | None, ...]:
-        """Return the longest allowed run of each of tokenizer_stack.KINDS; None: any length."""
+        """Return the longest allowed run of each of tokenizer_limits.KINDS; None: any length."""
         return self._stack.max_runs() if self._stack is not None else (None,) * len(KINDS)
 
     def _check_control_tokens(self, text: str) -> None:
-        """Raise InvalidRequest for a text that may have too many control tokens."""
         if len(text) <= MAX_CONTROL_TOKENS:
             return
         if self._control_spellings is None:
-            self._control_spellings = ControlSpellings.of(self._read_control_spellings())
+            self._control_spellings = ControlSpellings.of(
+                self.spelling(token).decode(errors="replace")
+                for token in range(self.n_vocab)
+                if llama_cpp.llama_vocab_get_attr(self._handle, token) & _CONTROL_ATTRIBUTES
+            )
         if (n_tokens := self._control_spellings.count(text)) > MAX_CONTROL_TOKENS:
             raise InvalidRequest(
                 f"the prompt has {n_tokens} control or user-defined tokens;"
                 f" the limit is {MAX_CONTROL_TOKENS}"
             )
-
-    def _read_control_spellings(self) -> list[str]:
-        return [
-            self.spelling(token).decode(errors="replace")
-            for token in range(self.n_vocab)
-            if llama_cpp.llama_vocab_get_attr(self._handle, token) & _CONTROL_ATTRIBUTES
-        ]
 
     def _tokenize(self, text: str, *, add_bos: bool = False) -> list[TokenId]:
         if self._is_word_piece:

@@ -12,7 +12,7 @@ import numpy as np
 
 from specd.core import KV_CACHE_TYPES, ModelMemory
 from specd.engine.backend import Batch
-from specd.engine.llama.library import Buffer, BufferUse, NativeLog
+from specd.engine.llama.library import Buffer, BufferUse
 from specd.engine.llama.model import LlamaModel
 from specd.engine.media import Positions, Rows
 from specd.errors import LoadFailed
@@ -40,9 +40,9 @@ _FLASH_ATTENTION = {
 def context_params(
     *, n_threads: int, flash_attention: bool | None, kv_cache_type: str
 ) -> llama_cpp.llama_context_params:
-    """Return parameters for one cache that all sequences share.
+    """Return parameters for one cache that all sequences share.  Raises LoadFailed.
 
-    n_threads: 0: llama.cpp's choice.  Raises LoadFailed if the cache type is unknown.
+    n_threads: 0: llama.cpp's choice.
     """
     if kv_cache_type not in _GGML_TYPES:
         known = ", ".join(_GGML_TYPES)
@@ -58,18 +58,18 @@ def context_params(
 
 
 def make_context(
-    model: LlamaModel, params: llama_cpp.llama_context_params, native_log: NativeLog
+    model: LlamaModel, params: llama_cpp.llama_context_params
 ) -> llama_cpp.llama_context_p:
     """Create a context with the model's adapters.  Raises LoadFailed with llama.cpp's reason."""
-    n_buffers = len(native_log.buffers)
+    n_buffers = len(model.native_log.buffers)
     handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle and params.n_rs_seq:
         # Try without snapshots of recurrent states: serving without drafts is better than failing.
         params.n_rs_seq = 0
-        del native_log.buffers[n_buffers:]
+        del model.native_log.buffers[n_buffers:]
         handle = llama_cpp.llama_init_from_model(model.handle, params)
     if not handle:
-        raise native_log.load_error(f"cannot make a context for {model.path}")
+        raise model.native_log.load_error(f"cannot make a context for {model.path}")
     if n := len(model.adapters):
         handles = (llama_cpp.llama_adapter_lora_p_ctypes * n)(*model.adapters)
         scales = (ctypes.c_float * n)(*[1.0] * n)
@@ -155,19 +155,19 @@ class NativeBatch:
 class NativeContext:
     """One `llama_context` with its batch, used by one thread."""
 
-    def __init__(
-        self, model: LlamaModel, params: llama_cpp.llama_context_params, native_log: NativeLog
-    ) -> None:
+    def __init__(self, model: LlamaModel, params: llama_cpp.llama_context_params) -> None:
         """Create the context.  Raises LoadFailed with llama.cpp's reason."""
-        self._handle: llama_cpp.llama_context_p | None = make_context(model, params, native_log)
-        self.n_batch = int(llama_cpp.llama_n_batch(self._handle))
+        self.handle: llama_cpp.llama_context_p | None = make_context(model, params)
+        self.n_batch = int(llama_cpp.llama_n_batch(self.handle))
         self._batch = NativeBatch(self.n_batch)
         # llama.cpp starts with one row for each sequence, and does not log when it allocates more.
         rows_bytes = (params.n_outputs_max or self.n_batch) * _row_bytes(model, params)
+        #: Bytes of the rows of logits and vectors.
+        self.results_bytes = rows_bytes
         self._buffers = memory_of(
             [
                 replace(buffer, n_bytes=rows_bytes) if buffer.use is BufferUse.LOGITS else buffer
-                for buffer in native_log.buffers
+                for buffer in model.native_log.buffers
             ],
             int(llama_cpp.llama_model_size(model.handle)),
         )
@@ -176,9 +176,9 @@ class NativeContext:
         return self._buffers
 
     def close(self) -> None:
-        if self._handle:
-            llama_cpp.llama_free(self._handle)
-            self._handle = None
+        if self.handle:
+            llama_cpp.llama_free(self.handle)
+            self.handle = None
 
 
 def _row_bytes(model: LlamaModel, params: llama_cpp.llama_context_params) -> int:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from specd.engine.backend import Batch, DecodeFailed
 from specd.engine.llama.context import LlamaContext
-from specd.engine.llama.library import NativeLog
+from specd.engine.llama.library import native_function
 from specd.engine.llama.model import LlamaModel
 from specd.engine.sampler import Row
 
@@ -28,7 +28,7 @@ class ProbeTimeout(Exception):
     """The deadline of the self-check has passed."""
 
 
-class _Tensor(ctypes.Structure):
+class Tensor(ctypes.Structure):
     """The first fields of the struct `ggml_tensor`, with the layout of `library.VERSION`."""
 
     _fields_ = (
@@ -43,41 +43,28 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def _native(name: str, result: Any, *arguments: Any) -> Any:
-    """Return a function of ggml that the bindings lack."""
-    function = llama_cpp.llama_cpp._lib[name]  # noqa: SLF001
-    function.argtypes, function.restype = arguments, result
-    return function
-
-
-_name_of = _native("ggml_get_name", ctypes.c_char_p, ctypes.c_void_p)
-_operation_of = _native("ggml_op_desc", ctypes.c_char_p, ctypes.c_void_p)
-_n_bytes_of = _native("ggml_nbytes", ctypes.c_size_t, ctypes.c_void_p)
-_read = _native(
-    "ggml_backend_tensor_get",
-    None,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_size_t,
-)
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
+name_of = native_function("ggml_get_name", ctypes.c_char_p, _POINTER)
+operation_of = native_function("ggml_op_desc", ctypes.c_char_p, _POINTER)
+n_bytes_of = native_function("ggml_nbytes", _SIZE, _POINTER)
+_read = native_function("ggml_backend_tensor_get", None, _POINTER, _POINTER, _SIZE, _SIZE)
 
 
 def _multiplies_weights(tensor: Any) -> bool:
-    if _operation_of(tensor) not in _WATCHED:
+    if operation_of(tensor) not in _WATCHED:
         return False
-    weights = _Tensor.from_address(tensor).sources[0]
-    if b".weight" not in _name_of(weights):
+    weights = Tensor.from_address(tensor).sources[0]
+    if b".weight" not in name_of(weights):
         return False
     # If each head has its own weights, the input is stored by head and not by row.
-    per_head = _Tensor.from_address(weights).extents[2] > 1
-    return not per_head or _operation_of(tensor) == b"MUL_MAT_ID"
+    per_head = Tensor.from_address(weights).extents[2] > 1
+    return not per_head or operation_of(tensor) == b"MUL_MAT_ID"
 
 
 def _values(tensor: Any) -> npt.NDArray[np.uint8]:
     """Return the tensor's bytes, row after row without gaps."""
-    head = _Tensor.from_address(tensor)
-    span = np.empty(_n_bytes_of(tensor), np.uint8)
+    head = Tensor.from_address(tensor)
+    span = np.empty(n_bytes_of(tensor), np.uint8)
     _read(tensor, span.ctypes.data, 0, len(span))
     n_bytes = head.extents[0] * head.strides[0]
     shape = (*head.extents[:0:-1], n_bytes)
@@ -91,15 +78,13 @@ class ProbeContext(LlamaContext):
     def __init__(
         self,
         model: LlamaModel,
-        native_log: NativeLog,
         *,
         deadline: float | None = None,
         **fields: Any,
     ) -> None:
-        """Create the context.
+        """Create the context.  Raises LoadFailed.
 
-        deadline: on time.monotonic(); no pass begins after it.
-        fields: those of LlamaContext.  Raises LoadFailed if memory does not suffice.
+        deadline: on time.monotonic(); no pass begins after it.  fields: those of LlamaContext.
         """
         self._deadline = deadline
         self._watching = False
@@ -107,20 +92,17 @@ class ProbeContext(LlamaContext):
         self._history: Any = None
         # Native code keeps a reference to it while the context lives.
         self._watcher = llama_cpp.ggml_backend_sched_eval_callback(self._watch)
-        super().__init__(model, native_log, watcher=self._watcher, **fields)
-        self._memory = llama_cpp.llama_get_memory(self._handle)
+        super().__init__(model, watcher=self._watcher, **fields)
+        self._memory = llama_cpp.llama_get_memory(self.handle)
         self._wants_row: list[bool] = []
         #: Bytes per row of each recorded input, from a pass of one row.
         self._row_bytes: list[int] = []
 
     def _watch(self, tensor: Any, ask: bool, _user_data: Any) -> bool:
-        """Handle llama.cpp's callback for each result of a pass.
-
-        ask: return whether the result is wanted.  Otherwise, record the result's input.
-        """
+        """Record the input of each multiplication with weights.  ask: is the result wanted?"""
         if ask:
             return self._watching and _multiplies_weights(tensor)
-        self._seen.append(_values(_Tensor.from_address(tensor).sources[1]))
+        self._seen.append(_values(Tensor.from_address(tensor).sources[1]))
         return True
 
     def decode(self, batch: Batch) -> None:
@@ -138,10 +120,7 @@ class ProbeContext(LlamaContext):
             self._row_bytes = [len(values) for values in self._seen]
 
     def row(self, index: int) -> Row:
-        """Return all recorded inputs of the row and its logits, as raw bits to compare.
-
-        Run a pass of one row first.
-        """
+        """Return all recorded inputs of the row and its logits; run a pass of one row first."""
         parts = []
         for values, n_bytes in zip(self._seen, self._row_bytes, strict=True):
             rows = values.reshape(-1, n_bytes)
@@ -152,19 +131,14 @@ class ProbeContext(LlamaContext):
         return np.concatenate([*parts, logits]).view(np.float32)
 
     def save_history(self) -> None:
-        """Save the cache of slot 0 for `restore_history`.  Raises DecodeFailed."""
         sequence = self._cache.sequence(0)
-        size = llama_cpp.llama_state_seq_get_size(self._handle, sequence)
+        size = llama_cpp.llama_state_seq_get_size(self.handle, sequence)
         self._history = (ctypes.c_uint8 * size)()
-        n = llama_cpp.llama_state_seq_get_data(self._handle, self._history, size, sequence)
+        n = llama_cpp.llama_state_seq_get_data(self.handle, self._history, size, sequence)
         if not n:
             raise DecodeFailed("llama.cpp could not copy the state of a sequence")
 
     def restore_history(self, slots: Sequence[int]) -> None:
-        """Empty the cache, then restore the saved history to each slot, in this order.
-
-        Raises DecodeFailed.
-        """
         if self.n_leaves:
             for slot in slots:
                 self._cache.rewind(slot, 0)
@@ -172,5 +146,5 @@ class ProbeContext(LlamaContext):
         for slot in slots:
             sequence = self._cache.sequence(slot)
             size = len(self._history)
-            if not llama_cpp.llama_state_seq_set_data(self._handle, self._history, size, sequence):
+            if not llama_cpp.llama_state_seq_set_data(self.handle, self._history, size, sequence):
                 raise DecodeFailed("llama.cpp could not restore the state of a sequence")

@@ -18,7 +18,7 @@ from specd.core import TokenId, is_audio
 from specd.engine import audio, images
 from specd.engine.backend import DecodeFailed
 from specd.engine.llama.device_placement import DEFAULT_PLACEMENT, DevicePlacement
-from specd.engine.llama.library import Buffer, BufferUse, NativeLog
+from specd.engine.llama.library import Buffer, BufferUse
 from specd.engine.llama.model import LlamaModel
 from specd.engine.media import Media, Part, Plane, Positions, Rows
 from specd.errors import InvalidRequest, LoadFailed
@@ -37,18 +37,17 @@ class LlamaProjector:
         self,
         path: str,
         model: LlamaModel,
-        native_log: NativeLog,
         *,
         n_ctx: int,
         n_threads: int = 0,
         placement: DevicePlacement = DEFAULT_PLACEMENT,
         flash_attention: bool | None = None,
     ) -> None:
-        """Load the projector.
+        """Load the projector.  Raises LoadFailed with the path and llama.cpp's reason.
 
         n_ctx: tokens of a slot; images are scaled down to take at most half of them if possible.
-        Raises LoadFailed with the path and llama.cpp's reason.
         """
+        native_log = model.native_log
         mtmd_cpp.mtmd_helper_log_set(native_log.callback, ctypes.c_void_p(0))
         params = mtmd_cpp.mtmd_context_params_default()
         params.use_gpu = placement.is_on_gpu

@@ -76,10 +76,7 @@ class Acceptance:
         return self.by_confidence[bisect_right(self.edges, confidence)].mean
 
     def of_depth(self, depth: int) -> float:
-        """Return the probability that the token at that depth (from 0) is accepted.
-
-        All tokens before it are assumed to be accepted.
-        """
+        """Return the probability that a token is accepted if all `depth` before it are."""
         if depth < len(self.by_depth):
             return self.by_depth[depth].mean
         return self.by_depth[-1].mean if self.by_depth else DEEPER
@@ -94,7 +91,6 @@ class Acceptance:
         estimate.learn(surprise)
 
     def learn_depth(self, depth: int, surprise: float) -> None:
-        """Learn from one guess at that depth (from 0).  surprise: as in `learn_confidence`."""
         while len(self.by_depth) <= depth:
             self.by_depth.append(Estimate(self.of_depth(len(self.by_depth)), _DEPTH_WEIGHT))
         self.by_depth[depth].learn(surprise)
@@ -104,9 +100,8 @@ class Acceptance:
 class TextAcceptance:
     """Estimates for one request: the pair's, shifted by how much its text differs from others.
 
-    It is a logistic model with one coefficient, fitted online.  Every guess changes the one
-    coefficient, so a few guesses show whether a text is easier or harder for the drafter.
-
+    It is a logistic model with one coefficient, fitted online, so a few guesses show whether a text
+    is easier or harder for the drafter.
     shift: added to the pair's log odds.  information: weight of the guesses seen so far.
     """
 
@@ -129,7 +124,6 @@ class TextAcceptance:
     ) -> None:
         """Learn from one draft, sent or not, of which the target's text judged n_judged tokens.
 
-        Tokens after the first wrong one cannot be judged, nor those after the end of the text.
         teaches: whether the pair's estimates learn from it, too.  They learn only what the shift
         does not explain, so that one unusual text does not spoil the estimates for all others.
         """

@@ -50,10 +50,7 @@ class LossBudget:
         return self.n_idle >= _LONG_IDLE and seconds <= _OWN_SHARE * self.left_s(plain_s)
 
     def add_prompt(self, seconds: float) -> None:
-        """Note the seconds in which the target read the prompt; they enlarge the budget.
-
-        The drafter has to read a long prompt as well.
-        """
+        """Note the seconds in which the target read the prompt, as the drafter must, too."""
         self.plain_s += seconds
 
     def add_step(self, n_tokens: int, seconds: float, plain_s: float) -> None:
@@ -79,18 +76,12 @@ class ProbeBudget:
         self._add(_PROBE_SHARE)
 
     def can_afford(self, passes: float, n_left: int) -> bool:
-        """Return whether a probe may cost `passes` plain passes now.
-
-        n_left: tokens that the answer may still have, in which the probe could pay off.
-        """
+        """Return whether a probe may cost `passes` now.  n_left: tokens of the answer to come."""
         is_due = self.n_waited >= _PROBE_EVERY and self.passes >= passes
         return is_due and not self.is_unaffordable(passes, n_left)
 
     def is_unaffordable(self, passes: float, n_left: int) -> bool:
-        """Return whether a probe is too expensive even for the largest budget.
-
-        That is so while the drafter has many tokens to read first.
-        """
+        """Return whether a probe is too expensive even for the largest budget."""
         return passes > min(_PROBE_PASSES_MAX, LOSS_SHARE * n_left)
 
     def spend(self, passes: float) -> None:

@@ -22,15 +22,16 @@ from specd.engine.speculative.budget import BUDGET_SPENT, overrun_ratio
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.draft_proposal import (
     DraftProposal,
+    SiblingChance,
+    SiblingLimits,
+    allocate_rows,
     cut_to_budgets,
     split_drafting_time,
 )
-from specd.engine.speculative.drafter import SiblingLimits
 from specd.engine.speculative.drafter_stats import LOW_ACCEPTANCE, DrafterStats, Threshold
 from specd.engine.speculative.expected_gain import BestLength, ExpectedGain, chances
 from specd.engine.speculative.pair_stats import BandStats, PairStats
 from specd.engine.speculative.request_control import RequestControl
-from specd.engine.speculative.siblings import SiblingChance, allocate_rows
 
 #: Longest draft the controller asks for by itself.
 MAX_DRAFT = 16

@@ -75,15 +75,13 @@ class CostModel:
         return n_tokens * self._draft_step_s + self.reading_s(n_missed)
 
     def reading_s(self, n_missed: int) -> float:
-        """Return the seconds in which the drafter reads n_missed tokens."""
         return n_missed * self._catch_up_s
 
     def break_even(self, longest: int) -> float | None:
         """Return the share of drafted tokens that must be accepted so that drafting costs no time.
 
-        It is a number from 0 to 1, for one request at a time, at the draft length up to `longest`
-        that needs the smallest share.  1.0: no draft can save time, even if all of it is accepted.
-        None: nothing can be drafted, or no pass of several rows has been measured.
+        It is that of one request alone, at the best draft length up to `longest`.  1.0: no draft
+        saves time.  None: nothing can be drafted, or no pass of several rows has been measured.
         """
         if longest < 1 or len(self._widths) == 1:
             return None
@@ -129,10 +127,7 @@ class CostModel:
             self._own[wider] = cost
 
     def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
-        """Update the estimates with the seconds of n_steps drafter passes.
-
-        n_missed: further tokens that the first of these passes read.
-        """
+        """Update the estimates with n_steps drafter passes, the first with n_missed more tokens."""
         expected = self.draft_s(n_steps, n_missed)
         if expected <= 0.0:
             self._draft_step_s = seconds / n_steps

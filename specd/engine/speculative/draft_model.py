@@ -8,11 +8,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from specd.core import TokenId
 from specd.engine.backend import Backend, Batch, Vocabulary
-from specd.engine.sampler import NO_TOKEN, Row
-from specd.engine.speculative.drafter import DraftJob
+from specd.engine.sampler import NO_TOKEN, Row, Sampler
+
+
+@dataclass(slots=True)
+class DraftJob:
+    """A draft in progress for one slot.
+
+    history: prompt and answer so far; neither model has evaluated its last token yet.
+    position: index, among the generated tokens, of the first one to draft.
+    extend: called with the margins so far before each further token; False ends the draft.
+    second_best: for each drafted token the drafter's second-best, or NO_TOKEN.
+    """
+
+    slot: int
+    history: Sequence[TokenId]
+    sampler: Sampler
+    position: int
+    n_max: int
+    extend: Callable[[list[float]], bool]
+    tokens: list[TokenId] = field(default_factory=list)
+    margins: list[float] = field(default_factory=list)
+    second_best: list[TokenId] = field(default_factory=list)
 
 
 class DraftModel:
@@ -25,12 +46,10 @@ class DraftModel:
         n_slots: int,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        """Use the model of `backend` for n_slots slots.
-
-        vocabulary: the target's.  Ids beyond it are never drafted; its end tokens end a draft.
-        """
+        """Draft for a target with this vocabulary: no ids beyond it, and none after its ends."""
         self._backend = backend
         self._clock_ns = clock_ns
+        #: Nanoseconds of all passes so far, without the work in Python.
         self.native_ns = 0
         self._vocabulary = vocabulary
         self._n_vocab = min(backend.n_vocab, vocabulary.n_vocab)
@@ -40,9 +59,11 @@ class DraftModel:
         self._n_past = [0] * n_slots
 
     def n_missed(self, slot: int, n_history: int) -> int:
+        """Return how many tokens the drafter has yet to read, without the last of the history."""
         return n_history - 1 - self._n_past[slot]
 
     def draft(self, jobs: Sequence[DraftJob]) -> int:
+        """Fill in tokens and margins of all jobs together; return the number of passes."""
         rows = self._read_history(jobs)
         n_passes = 1
         while True:
@@ -67,10 +88,12 @@ class DraftModel:
             rows = [self._backend.row(at[j.slot]) if j.slot in at else None for j in jobs]
 
     def rewind(self, slot: int, n_past: int) -> None:
+        """Note that only the first n_past tokens of the slot's history are unchanged."""
         if self._n_past[slot] > n_past:
             self._n_past[slot] = self._backend.rewind(slot, n_past)
 
     def shift(self, slot: int, n_keep: int, n_discard: int) -> None:
+        """Remove n_discard tokens after the first n_keep from the slot's history."""
         if self._n_past[slot] < n_keep + n_discard or not self._backend.can_shift:
             self.rewind(slot, n_keep)
             return

@@ -53,8 +53,7 @@ class Speed:
 class Worth:
     """The running mean of the tokens that drafts are expected to add, less their price.
 
-    It starts from a guess that counts as `weight` drafts.  The weight is low, so that a useless
-    drafter is parked after a few drafts.
+    It starts from a guess that counts as few drafts, so that a useless drafter is parked soon.
     """
 
     mean: float = UNTRIED_WORTH
@@ -116,10 +115,8 @@ class Threshold:
         )
 
     def allows(self, n_sent: int, n_expected: float) -> bool:
-        """Return whether the threshold allows n_sent tokens if n_expected should be accepted.
-
-        Tokens that were accepted earlier beyond the threshold count in favour of the draft.
-        """
+        """Return whether n_sent tokens are allowed if n_expected should be accepted."""
+        # Tokens that were accepted earlier beyond the threshold count in favour of the draft.
         wanted = min(self.min_acceptance + _THRESHOLD_MARGIN, 1.0)
         spare = sum(self.window) - wanted * len(self.window)
         return n_expected + max(spare, 0.0) >= wanted * n_sent
@@ -130,7 +127,6 @@ class Threshold:
         return not self.n_waited
 
     def observe(self, n_sent: int, n_accepted: int) -> None:
-        """Note a draft: how many of its tokens were sent, and how many of them accepted."""
         self.n_unsent = 0 if n_sent else self.n_unsent + 1
         self.observe_judged(n_sent, n_accepted)
 
@@ -163,11 +159,9 @@ class DrafterStats:
         return DOES_NOT_PAY if self.worth.mean <= 0.0 else ""
 
     def allows(self, n_sent: int, n_expected: float) -> bool:
-        """Return whether the threshold, if any, allows n_sent tokens with n_expected accepted."""
         return self.threshold is None or self.threshold.allows(n_sent, n_expected)
 
     def observe_worth(self, worth: float) -> None:
-        """Note the expected worth of a finished draft, in tokens."""
         self.worth.add(worth, _WORTH_MEMORY)
 
     def learn(

@@ -70,10 +70,7 @@ class ExpectedGain:
         return self._step_s + self._reading_s
 
     def n_affordable(self, n_max: int) -> int:
-        """Return the longest draft that the budget allows to make and to send.
-
-        It assumes the worst: all of the draft is rejected, and no draft pass is shared.
-        """
+        """Return the longest draft that the budget allows even if all of it is rejected."""
         n = n_max
         while n and n * self._step_s + self._reading_s + self._added_s(n) > self.spare_s:
             n -= 1

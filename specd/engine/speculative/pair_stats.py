@@ -1,15 +1,18 @@
-"""Statistics of a pair over all its requests, and their conversion to and from its history."""
+"""Statistics of a pair over all its requests, and the history that the daemon saves of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from specd.core import BandHistory, DrafterKind, PairHistory
 from specd.engine.speculative.acceptance import Acceptance, Estimate
 from specd.engine.speculative.budget import ProbeBudget
 from specd.engine.speculative.cost_model import CostModel
 from specd.engine.speculative.drafter_stats import DOES_NOT_PAY, UNTRIED_WORTH, DrafterStats, Worth
+from specd.ipc.messages import PairHistoryUpdate
 
 #: Weight of all earlier requests together beside a new one, in plain passes.
 _EARLIER_PASSES = 200.0
@@ -21,6 +24,8 @@ _WORTH_MEMORY = 32.0
 _UNTRIED_SHARE = 1.0 / 16.0
 #: Largest gain taken from a history, so that a damaged one does no harm.
 _MAX_GAIN = 32.0
+#: Seconds between two reports while requests run.
+REPORT_INTERVAL_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -55,13 +60,9 @@ class BandStats:
         self.worth.add(worth, _WORTH_MEMORY)
 
     def end_request(self, stats: DrafterStats, *, is_probe_unaffordable: bool) -> None:
-        """Add the statistics of a request that has ended.
-
-        is_probe_unaffordable: a probe was too expensive in this request.  If the drafter never
-        drafted either, its worth moves back to that of an untried one: otherwise requests in which
-        probes are too expensive would keep it parked for ever.
-        """
+        """Add the statistics of a request that has ended."""
         if is_probe_unaffordable and not stats.speed.steps:
+            # Otherwise requests in which probes are too expensive would park the drafter for ever.
             self.worth.mean += (UNTRIED_WORTH - self.worth.mean) * _UNTRIED_SHARE
         self.n_requests += 1
         self.n_drafted += stats.n_drafted
@@ -92,7 +93,6 @@ class PairStats:
                 self._bands[kind, band.band] = _restored(kind, band)
 
     def of(self, kind: DrafterKind, band: int) -> BandStats:
-        """Return the statistics of a drafter in a temperature band."""
         key = kind, band
         if key not in self._bands:
             self._bands[key] = BandStats(Acceptance.of(kind))
@@ -128,13 +128,15 @@ def _pairs(estimates: Sequence[Estimate]) -> tuple[tuple[float, float], ...]:
 def _restored(kind: DrafterKind, band: BandHistory) -> BandStats:
     """Return the statistics that a history holds for one band.
 
-    If the number of bins differs, another version wrote the history, and its chances by confidence
-    are ignored.  Chances by depth always start anew: a few drafts suffice to learn them, and wrong
-    ones would prevent long drafts.
+    Chances by depth start anew: a few drafts teach them, and wrong ones would prevent long drafts.
     """
     acceptance = Acceptance.of(kind)
+    # With another number of bins, another version wrote the history.
     if len(band.by_confidence) == len(acceptance.by_confidence):
-        acceptance.by_confidence = _estimates(band.by_confidence)
+        acceptance.by_confidence = [
+            Estimate(min(max(mean, 0.0), 1.0), min(max(weight, 0.0), _TRUSTED))
+            for mean, weight in band.by_confidence
+        ]
     return BandStats(
         acceptance,
         tokens=min(max(band.gain or 0.0, 0.0), _MAX_GAIN) * _EARLIER_PASSES,
@@ -145,8 +147,38 @@ def _restored(kind: DrafterKind, band: BandHistory) -> BandStats:
     )
 
 
-def _estimates(pairs: Sequence[tuple[float, float]]) -> list[Estimate]:
-    return [
-        Estimate(min(max(mean, 0.0), 1.0), min(max(weight, 0.0), _TRUSTED))
-        for mean, weight in pairs
-    ]
+class HistoryReporter:
+    """A reporter that emits the history of a pair when it has changed."""
+
+    def __init__(
+        self,
+        history: Callable[[], PairHistory],
+        device: str,
+        emit: Callable[[PairHistoryUpdate], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Note the current history as reported.  device: that of the target."""
+        self._history = history
+        self._device = device
+        self._emit = emit
+        self._clock = clock
+        self._reported = self._current_history()
+        self._reported_at = clock()
+
+    def report_changes(self, is_busy: bool) -> None:
+        """Emit the history if it changed: at once if idle, else every REPORT_INTERVAL_S."""
+        now = self._clock()
+        if is_busy and now - self._reported_at < REPORT_INTERVAL_S:
+            return
+        newest = self._current_history()
+        if newest != self._reported:
+            self._reported, self._reported_at = newest, now
+            self._emit(PairHistoryUpdate(newest))
+
+    def _current_history(self) -> PairHistory:
+        return replace(self._history(), device=self._device)
+
+
+def history_for_device(history: PairHistory | None, device: str) -> PairHistory | None:
+    """Return the history, or None if another device made it, where gains are different."""
+    return history if history is not None and history.device == device else None

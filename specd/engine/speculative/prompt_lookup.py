@@ -33,10 +33,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class LookupMatch:
-    """A lookup draft.
-
-    tokens: those that followed the last time.  matches: number of equal tokens before each.
-    """
+    """The tokens that followed the last time, and the number of equal tokens before each."""
 
     tokens: Sequence[TokenId] = ()
     matches: Sequence[float] = ()

@@ -5,16 +5,18 @@ A trace contains counts, confidences and seconds, but no tokens and no text.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self, get_args
 
 import msgspec
 
 import specd
 from specd.core import DrafterKind, PairHistory, SpeculationMode, SpeculationState
-from specd.engine.speculative.controller import NO_LIMIT, Controller, Guess
+from specd.engine.speculative.controller import Controller
 from specd.engine.speculative.cost_model import CostModel
-from specd.engine.speculative.drafter import SiblingLimits
+from specd.engine.speculative.draft_proposal import SiblingLimits
 
 #: State of a drafter after a call: (drafter, why it is parked or "", its gain in the request).
 Standing = tuple[str, str, float]
@@ -57,9 +59,13 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class _Call(msgspec.Struct, frozen=True, array_like=True):
+    @classmethod
+    def name(cls) -> str:
+        return str(cls.__struct_config__.tag)
+
     @property
     def method(self) -> str:
-        return str(self.__struct_config__.tag)
+        return self.name()
 
 
 class Open(_Call, frozen=True, tag="open"):
@@ -189,96 +195,50 @@ class TracingController(Controller):
         super().__init__(costs, threshold, history, max_draft)
         self._write = write
 
-    def open(
-        self,
-        request_id: int,
-        n_max: int | None,
-        mode: SpeculationMode,
-        temperature: float,
-        drafters: Sequence[str],
-    ) -> None:
-        super().open(request_id, n_max, mode, temperature, drafters)
-        standings = self._standings(request_id)
-        self._write(Open(request_id, n_max, mode, temperature, [*drafters], standings))
-
-    def close(self, request_id: int) -> None:
-        super().close(request_id)
-        self._write(Close(request_id))
-
-    def state(self, request_id: int) -> tuple[SpeculationState, str]:
-        answer = super().state(request_id)
-        self._write(State(request_id, answer))
+    def _result(self, record: type[Call], arguments: Sequence[Any], answer: Any) -> Any:
+        """Return what the record of a call holds beyond its arguments."""
+        if record is Open:
+            return self._standings(arguments[0])
+        if record is Choose:
+            drafts = arguments[0]
+            return [
+                (*chosen, [*self.siblings(request_id)])
+                for chosen, (request_id, _) in zip(answer, drafts, strict=True)
+            ]
+        if record is ObserveStep:
+            control = self._requests[arguments[0]]
+            step_s, plain_s = control.pass_s + control.draft_s, control.expected_gain.plain_s
+            return StepEstimate(step_s, plain_s, self._standings(arguments[0]))
         return answer
-
-    def plan(
-        self,
-        request_id: int,
-        n_missed: int,
-        n_slots: int,
-        matches: Sequence[float] = (),
-        n_left: int = NO_LIMIT,
-    ) -> int:
-        answer = super().plan(request_id, n_missed, n_slots, matches, n_left)
-        self._write(Plan(request_id, n_missed, n_slots, [*matches], n_left, answer))
-        return answer
-
-    def extend(self, request_id: int, margins: Sequence[float]) -> bool:
-        answer = super().extend(request_id, margins)
-        self._write(Extend(request_id, [*margins], answer))
-        return answer
-
-    def choose(
-        self, drafts: Sequence[tuple[int, Sequence[float]]], places: Sequence[SiblingLimits] = ()
-    ) -> list[tuple[str, int]]:
-        answer = super().choose(drafts, places)
-        copies = [(request_id, [*margins]) for request_id, margins in drafts]
-        sent = [
-            (*chosen, [*self.siblings(request_id)])
-            for chosen, (request_id, _) in zip(answer, drafts, strict=True)
-        ]
-        self._write(Choose(copies, [one._replace(at=[*one.at]) for one in places], sent))
-        return answer
-
-    def observe_sibling(self, request_id: int, is_right: bool) -> None:
-        super().observe_sibling(request_id, is_right)
-        self._write(ObserveSibling(request_id, is_right))
-
-    def observe_prompt(self, request_id: int, seconds: float) -> None:
-        super().observe_prompt(request_id, seconds)
-        self._write(ObservePrompt(request_id, seconds))
-
-    def observe_target(self, width: int, seconds: float) -> None:
-        super().observe_target(width, seconds)
-        self._write(ObserveTarget(width, seconds))
-
-    def observe_draft(self, n_steps: int, n_missed: int, seconds: float) -> None:
-        super().observe_draft(n_steps, n_missed, seconds)
-        self._write(ObserveDraft(n_steps, n_missed, seconds))
-
-    def observe_step(
-        self, request_id: int, sent_by: str, n_sent: int, n_accepted: int, guesses: Sequence[Guess]
-    ) -> None:
-        super().observe_step(request_id, sent_by, n_sent, n_accepted, guesses)
-        control = self._requests[request_id]
-        estimate = StepEstimate(
-            control.pass_s + control.draft_s,
-            control.expected_gain.plain_s,
-            self._standings(request_id),
-        )
-        guess_list = [
-            (drafter, [*margins], right, judged) for drafter, margins, right, judged in guesses
-        ]
-        self._write(ObserveStep(request_id, sent_by, n_sent, n_accepted, guess_list, estimate))
-
-    def measure(
-        self, request_id: int, kind: DrafterKind, tokens: int, seconds: float, plain_s: float
-    ) -> None:
-        super().measure(request_id, kind, tokens, seconds, plain_s)
-        self._write(Measure(request_id, kind, tokens, seconds, plain_s))
 
     def _standings(self, request_id: int) -> list[Standing]:
         drafter_stats = self._requests[request_id].drafter_stats
         return [(kind, stats.parked, stats.speed.gain) for kind, stats in drafter_stats.items()]
+
+
+def _traced(record: type[Call]) -> Callable[..., Any]:
+    """Return the controller's method that the record is named after; it also writes the record."""
+    method = getattr(Controller, record.name())
+    signature = inspect.signature(method)
+    n_arguments = len(signature.parameters) - 1
+
+    @functools.wraps(method)
+    def call_and_write(self: TracingController, *args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) < n_arguments:
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            args = bound.args[1:]
+        answer = method(self, *args)
+        fields = [*args, self._result(record, args, answer)]
+        # A copy: later calls change some of the lists.
+        self._write(msgspec.convert([record.name(), *msgspec.to_builtins(fields)], record))
+        return answer
+
+    return call_and_write
+
+
+for _record in get_args(Call):
+    setattr(TracingController, _record.name(), _traced(_record))
 
 
 class Replay:

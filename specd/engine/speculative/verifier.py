@@ -27,11 +27,11 @@ def verify(
     """Yield the target's tokens, one per accepted draft token and one more, each with its row.
 
     rows: k+1 target rows [n_vocab], after the history and after each drafted token.
-    siblings: (token, row after it) by the index of its drafted token; index k is after the last.
-    history: prompt and answer so far.  The caller appends each token it keeps before it asks for
-    the next, so that penalties see the same history as in plain decoding.
+    history: prompt and answer so far.  The caller appends each token before it asks for the next,
+    so that penalties see the same history as in plain decoding.
     position: index of the first yielded token among the generated ones.
-    Raises NoAllowedToken if the request's grammar allows no token.
+    siblings: (token, row after it) by the index of its drafted token; index k is after the last.
+    Raises NoAllowedToken, NonFiniteLogits.
     """
     for i, row in enumerate(rows):
         token = sampler.token(row, history, position + i)

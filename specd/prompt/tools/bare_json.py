@@ -8,57 +8,44 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from specd.core import ToolCall
-from specd.prompt.tools.call import ARGUMENT_KEYS, ID_KEYS, NAME_KEYS, calls_of, decode_json
+from specd.prompt.tools.call import ARGUMENT_KEYS, ID_KEYS, NAME_KEYS, calls_of, read_json
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.text_stream import (
     NotAToolCall,
     Reading,
     TextStream,
     expect,
-    json_text,
-    match_literal,
+    expect_after_space,
+    match_after_space,
     skip,
     skip_space,
 )
+from specd.prompt.tools.tool_format import ToolFormat
 
+_PYTHON_TAG = "<|python_tag|>"
 _BRACKETS = re.compile(r"[\s\[]*")
 _FIRST_KEYS = tuple(f'"{key}"' for key in ("type", *NAME_KEYS, *ARGUMENT_KEYS, *ID_KEYS))
 
 
-@dataclass(frozen=True, slots=True)
-class BareJson:
-    """One object, a list, or several objects with `;` or `,` between them."""
-
-    openers: tuple[str, ...] = ("{", "[")
-    is_only_leading: bool = True
-    tokens: tuple[str, ...] = ()
-
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
-        calls = yield from _calls(source, tools)
-        return calls + (yield from _read_more_calls(source, tools, ";", ","))
+def _read_bare(source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+    """Read one object, a list, or several objects with `;` or `,` between them."""
+    calls = yield from _calls(source, tools)
+    return calls + (yield from _read_more_calls(source, tools, ";", ","))
 
 
-@dataclass(frozen=True, slots=True)
-class PythonTag:
-    """`<|python_tag|>` before Llama's JSON; other code after it is content for the user."""
-
-    openers: tuple[str, ...] = ("<|python_tag|>",)
-    is_only_leading: bool = False
-    tokens: tuple[str, ...] = ("<|python_tag|>",)
-
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
-        yield from expect(source, *self.openers)
-        yield from skip_space(source)
-        calls = calls_of(decode_json((yield from json_text(source))))
-        return calls + (yield from _read_more_calls(source, tools, ";", ",", *self.openers))
+def _read_tagged(source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+    """Read Llama's JSON after its tag; other code after the tag is content for the user."""
+    yield from expect(source, _PYTHON_TAG)
+    yield from skip_space(source)
+    calls = calls_of((yield from read_json(source)))
+    return calls + (yield from _read_more_calls(source, tools, ";", ",", _PYTHON_TAG))
 
 
 def _calls(source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
     yield from _check_first_key(source, tools)
-    calls = calls_of(decode_json((yield from json_text(source))))
+    calls = calls_of((yield from read_json(source)))
     if any(call.name not in tools.names for call in calls):
         raise NotAToolCall
     return calls
@@ -70,8 +57,7 @@ def _read_more_calls(source: TextStream, tools: Tools, *between: str) -> Reading
     while True:
         begin = source.at
         try:
-            yield from skip_space(source)
-            yield from match_literal(source, *between)
+            yield from match_after_space(source, *between)
             yield from skip_space(source)
             calls += yield from _calls(source, tools)
         except NotAToolCall:
@@ -84,19 +70,18 @@ def _check_first_key(source: TextStream, tools: Tools) -> Reading[None]:
     begin = source.at
     yield from skip(source, _BRACKETS)
     yield from expect(source, "{")
-    yield from skip_space(source)
-    key = yield from expect(source, *_FIRST_KEYS)
-    yield from skip_space(source)
-    yield from expect(source, ":")
-    yield from skip_space(source)
-    if key == '"name"' and (yield from match_literal(source, '"')):
-        yield from skip_space(source)
-        yield from expect(source, *_spelled(tools.names))
-        yield from skip_space(source)
-        yield from expect(source, '"')
+    key = yield from expect_after_space(source, *_FIRST_KEYS)
+    yield from expect_after_space(source, ":")
+    if key == '"name"' and (yield from match_after_space(source, '"')):
+        yield from expect_after_space(source, *_spelled(tools.names))
+        yield from expect_after_space(source, '"')
     source.at = begin
 
 
 def _spelled(names: Iterable[str]) -> set[str]:
     """Return the names as they appear in JSON, with and without escapes for non-ASCII letters."""
     return {json.dumps(x, ensure_ascii=escaped)[1:-1] for x in names for escaped in (True, False)}
+
+
+BARE_JSON = ToolFormat(("{", "["), _read_bare, is_only_leading=True)
+PYTHON_TAG = ToolFormat((_PYTHON_TAG,), _read_tagged, tokens=(_PYTHON_TAG,))

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from specd.core import ToolCall
 from specd.go_json_encoder import sanitize_json
-from specd.prompt.tools.text_stream import NotAToolCall
+from specd.prompt.tools.text_stream import NotAToolCall, Reading, TextStream, json_text
 
 #: Keys that models use for the parts of a call.
 NAME_KEYS = ("name", "function", "tool_name", "function_name", "tool")
@@ -27,6 +27,11 @@ def decode_json(text: str) -> object:
     except (ValueError, RecursionError) as error:
         raise NotAToolCall from error
     return sanitize_json(value) if "\\u" in text else value
+
+
+def read_json(source: TextStream) -> Reading[object]:
+    """Read the JSON object or array that begins here.  Raises NotAToolCall if there is none."""
+    return decode_json((yield from json_text(source)))
 
 
 def calls_of(payload: object) -> list[ToolCall]:

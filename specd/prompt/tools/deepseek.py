@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from specd.core import ToolCall
-from specd.prompt.tools.call import arguments_of, decode_json
+from specd.prompt.tools.call import arguments_of, read_json
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.text_stream import (
     NotAToolCall,
     Reading,
     TextStream,
-    expect,
-    json_text,
+    expect_after_space,
+    match_after_space,
     match_literal,
     read_until,
     skip_space,
 )
+from specd.prompt.tools.tool_format import ToolFormat
 
 #: The vocabulary's own special characters first; small distilled models write others.
 _SPELLINGS = tuple((bar, joint) for bar in "｜|" for joint in "▁_ ")
@@ -31,29 +30,13 @@ _CALL, _CALL_END = _spelled("tool call begin"), _spelled("tool call end")
 _SEPARATOR = _spelled("tool sep")
 
 
-@dataclass(frozen=True, slots=True)
-class DeepSeek:
-    openers: tuple[str, ...] = (*_CALLS, *_CALL)
-    is_only_leading: bool = False
-    tokens: tuple[str, ...] = tuple(
-        tags[0] for tags in (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
-    )
-
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
-        yield from match_literal(source, *_CALLS)
-        yield from skip_space(source)
-        yield from expect(source, *_CALL)
-        calls = [(yield from _call(source))]
-        while True:
-            begin = source.at
-            yield from skip_space(source)
-            found = yield from match_literal(source, *_CALL, *_CALLS_END)
-            if found in _CALL:
-                calls.append((yield from _call(source)))
-                continue
-            if not found:
-                source.at = begin
-            return calls
+def _read(source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG001
+    yield from match_literal(source, *_CALLS)
+    yield from expect_after_space(source, *_CALL)
+    calls = [(yield from _call(source))]
+    while (yield from match_after_space(source, *_CALL, *_CALLS_END)) in _CALL:
+        calls.append((yield from _call(source)))
+    return calls
 
 
 def _call(source: TextStream) -> Reading[ToolCall]:
@@ -62,22 +45,22 @@ def _call(source: TextStream) -> Reading[ToolCall]:
     yield from skip_space(source)
     begin = source.at
     try:
-        arguments = yield from _arguments(source)
+        arguments = yield from read_json(source)
     except NotAToolCall:
         source.at = begin
         name, _ = yield from read_until(source, "\n")
+        yield from match_after_space(source, "```json", "```")
         yield from skip_space(source)
-        yield from match_literal(source, "```json", "```")
-        yield from skip_space(source)
-        arguments = yield from _arguments(source)
-        yield from skip_space(source)
-        yield from match_literal(source, "```")
-    yield from skip_space(source)
-    yield from match_literal(source, *_CALL_END)
+        arguments = yield from read_json(source)
+        yield from match_after_space(source, "```")
+    yield from match_after_space(source, *_CALL_END)
     if not name.strip():
         raise NotAToolCall
     return ToolCall(name=name.strip(), arguments=arguments_of(arguments))
 
 
-def _arguments(source: TextStream) -> Reading[object]:
-    return decode_json((yield from json_text(source)))
+DEEPSEEK = ToolFormat(
+    (*_CALLS, *_CALL),
+    _read,
+    tokens=tuple(tags[0] for tags in (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)),
+)

@@ -14,12 +14,15 @@ from specd.prompt.tools.text_stream import (
     Reading,
     TextStream,
     expect,
+    expect_after_space,
+    match_after_space,
     match_literal,
     read_until,
     read_word,
     skip_closing_tag,
     skip_space,
 )
+from specd.prompt.tools.tool_format import ToolFormat
 
 _INTEGER = re.compile(r"-?\d{1,300}")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,2})?")
@@ -28,26 +31,19 @@ _MAX_DEPTH = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Gemma:
-    """Gemma's format.  open, close: the tags.  quote: the token around strings."""
+class _Gemma:
+    """Reader of Gemma's format.  open, close: the tags.  quote: the token around strings."""
 
     open: str
     close: str
     quote: str
-    is_only_leading: bool = False
 
-    @property
-    def openers(self) -> tuple[str, ...]:
-        return (self.open,)
+    def format(self) -> ToolFormat:
+        return ToolFormat((self.open,), self._read, tokens=(self.open, self.close, self.quote))
 
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        return (self.open, self.close, self.quote)
-
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
+    def _read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
         yield from expect(source, self.open)
-        yield from skip_space(source)
-        yield from expect(source, "call:")
+        yield from expect_after_space(source, "call:")
         name = yield from read_word(source)
         yield from expect(source, "{")
         arguments = yield from self._object(source, _MAX_DEPTH)
@@ -55,29 +51,24 @@ class Gemma:
         return [ToolCall(name=name, arguments=arguments)]
 
     def _object(self, source: TextStream, depth: int) -> Reading[dict[str, object]]:
-        """Read an object or list after its opening bracket."""
+        """Read an object after its opening bracket."""
         found: dict[str, object] = {}
-        while True:
-            yield from skip_space(source)
-            if (yield from match_literal(source, "}")):
-                return found
+        while not (yield from match_after_space(source, "}")):
             key, _ = yield from read_until(source, ":")
             key = key.strip().removeprefix(self.quote).removesuffix(self.quote).strip('"')
             found[key] = yield from self._value(source, depth - 1)
-            yield from skip_space(source)
-            if (yield from expect(source, ",", "}")) == "}":
-                return found
+            if (yield from expect_after_space(source, ",", "}")) == "}":
+                break
+        return found
 
     def _list(self, source: TextStream, depth: int) -> Reading[list[object]]:
+        """Read a list after its opening bracket."""
         found: list[object] = []
-        while True:
-            yield from skip_space(source)
-            if (yield from match_literal(source, "]")):
-                return found
+        while not (yield from match_after_space(source, "]")):
             found.append((yield from self._value(source, depth - 1)))
-            yield from skip_space(source)
-            if (yield from expect(source, ",", "]")) == "]":
-                return found
+            if (yield from expect_after_space(source, ",", "]")) == "]":
+                break
+        return found
 
     def _value(self, source: TextStream, depth: int) -> Reading[object]:
         if depth <= 0:
@@ -111,5 +102,5 @@ def _bare_value(text: str) -> object:
     return _CONSTANTS.get(text, text)
 
 
-FUNCTION_GEMMA = Gemma("<start_function_call>", "<end_function_call>", "<escape>")
-GEMMA_4 = Gemma("<|tool_call>", "<tool_call|>", '<|"|>')
+FUNCTION_GEMMA = _Gemma("<start_function_call>", "<end_function_call>", "<escape>").format()
+GEMMA_4 = _Gemma("<|tool_call>", "<tool_call|>", '<|"|>').format()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from specd.core import Delta, ToolCall
 from specd.prompt.tools.call import arguments_of
-from specd.prompt.tools.parser import CallNumbering, random_call_id
+from specd.prompt.tools.parser import StreamParser, random_call_id
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.text_stream import (
     NotAToolCall,
@@ -50,8 +50,8 @@ class Header:
         return cls(channel[1] if channel else "", "" if name in {"user", "all"} else name)
 
 
-class HarmonyParser:
-    """Streaming parser of gpt-oss answers: feed it text in any pieces, then call `finish` once.
+class HarmonyParser(StreamParser):
+    """Streaming parser of gpt-oss answers.
 
     inside: the header of the message that the prompt has opened, if any.
     """
@@ -63,12 +63,9 @@ class HarmonyParser:
         inside: Header | None = None,
         new_id: Callable[[], str] = random_call_id,
     ) -> None:
-        self._tools = tools
-        self._numbering = CallNumbering(new_id)
-        self._source = TextStream()
+        super().__init__(tools, new_id)
+        self._inside = inside
         self._content = self._thinking = ""
-        self._calls: list[ToolCall] = []
-        self._reading = self._read(inside)
 
     @classmethod
     def after(
@@ -76,23 +73,13 @@ class HarmonyParser:
     ) -> HarmonyParser:
         return cls(tools, inside=open_message(prompt), new_id=new_id)
 
-    def feed(self, text: str) -> Delta:
-        self._source.push(text)
-        return self._resume()
-
-    def finish(self) -> Delta:
-        self._source.ended = True
-        return self._resume()
-
-    def _resume(self) -> Delta:
-        next(self._reading, None)
-        delta = Delta(content=self._content, thinking=self._thinking, tool_calls=tuple(self._calls))
+    def _take_text(self) -> Delta:
+        delta = Delta(content=self._content, thinking=self._thinking)
         self._content = self._thinking = ""
-        self._calls = []
         return delta
 
-    def _read(self, header: Header | None) -> Reading[None]:
-        source = self._source
+    def _read(self) -> Reading[None]:
+        source, header = self._source, self._inside
         while True:
             if header is None:
                 header = yield from _header(source)

@@ -9,76 +9,60 @@ import ast
 import json
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from specd.core import ToolCall
 from specd.prompt.tools.call import arguments_of, calls_of, decode_json
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.text_stream import NotAToolCall, Reading, TextStream, expect, read_until
+from specd.prompt.tools.tool_format import ToolFormat
 
 #: How often Python's parser is tried to find the end of a list.
-_MOST_ENDS = 20
+_MAX_ENDS = 20
 _NAMES = {"true": True, "false": False, "null": None}
 
 
-@dataclass(frozen=True, slots=True)
-class TaggedPython:
-    """Calls between tags.  open, close: tags around a list of calls, one call, or one per line."""
-
-    open: str
-    close: str
-    is_only_leading: bool = False
-
-    @property
-    def openers(self) -> tuple[str, ...]:
-        return (self.open,)
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        return (self.open, self.close)
-
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
-        yield from expect(source, self.open)
-        begin = source.at
-        try:
-            text, _ = yield from read_until(source, self.close)
-        except NotAToolCall:
-            # The end of the answer counts as the closing tag.
-            text, source.at = source.text[begin:], len(source.text)
-        source.spend(len(text))
-        text = text.strip()
-        return (
-            calls_of(decode_json(text))
-            if text.startswith(("{", "[{"))
-            else python_calls(text, tools)
-        )
+def _tagged(opener: str, close: str) -> ToolFormat:
+    """Return the format with tags around a list of calls, one call, or one per line."""
+    return ToolFormat((opener,), partial(_read_tagged, opener, close), tokens=(opener, close))
 
 
-@dataclass(frozen=True, slots=True)
-class BarePython:
-    """Calls as the whole answer; each must name a tool of the request."""
+def _read_tagged(
+    opener: str, close: str, source: TextStream, tools: Tools
+) -> Reading[list[ToolCall]]:
+    yield from expect(source, opener)
+    begin = source.at
+    try:
+        text, _ = yield from read_until(source, close)
+    except NotAToolCall:
+        # The end of the answer counts as the closing tag.
+        text, source.at = source.text[begin:], len(source.text)
+    source.spend(len(text))
+    text = text.strip()
+    if text.startswith(("{", "[{")):
+        return calls_of(decode_json(text))
+    return _python_calls(text, tools)
 
-    openers: tuple[str, ...] = ("[",)
-    is_only_leading: bool = True
-    tokens: tuple[str, ...] = ()
 
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
-        begin = source.at
-        ahead = yield from _name_of_first(source)
-        if ahead not in tools.names:
-            raise NotAToolCall
-        for _ in range(_MOST_ENDS):
-            # A bracket may be in a string, so the first one that completes a list is the end.
-            yield from read_until(source, ")]")
-            source.spend(source.at - begin)
-            try:
-                calls = python_calls(source.text[begin : source.at], tools)
-            except NotAToolCall:
-                continue
-            if any(call.name not in tools.names for call in calls):
-                raise NotAToolCall
-            return calls
+def _read_bare(source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+    """Read calls that are the whole answer; each must name a tool of the request."""
+    begin = source.at
+    ahead = yield from _name_of_first(source)
+    if ahead not in tools.names:
         raise NotAToolCall
+    for _ in range(_MAX_ENDS):
+        # A bracket may be in a string, so the first one that completes a list is the end.
+        yield from read_until(source, ")]")
+        source.spend(source.at - begin)
+        try:
+            calls = _python_calls(source.text[begin : source.at], tools)
+        except NotAToolCall:
+            continue
+        if any(call.name not in tools.names for call in calls):
+            raise NotAToolCall
+        return calls
+    raise NotAToolCall
 
 
 def _name_of_first(source: TextStream) -> Reading[str]:
@@ -87,7 +71,7 @@ def _name_of_first(source: TextStream) -> Reading[str]:
     return name.strip()
 
 
-def python_calls(text: str, tools: Tools) -> list[ToolCall]:
+def _python_calls(text: str, tools: Tools) -> list[ToolCall]:
     """Parse calls with plain values.  Raises NotAToolCall for any other text."""
     lines = text.strip()
     try:
@@ -109,8 +93,8 @@ def python_calls(text: str, tools: Tools) -> list[ToolCall]:
 def _calls(line: ast.stmt) -> Iterator[ast.Call]:
     if not isinstance(line, ast.Expr):
         raise NotAToolCall
-    many = isinstance(line.value, ast.List | ast.Tuple)
-    for call in line.value.elts if many else [line.value]:  # type: ignore[attr-defined]
+    is_list = isinstance(line.value, ast.List | ast.Tuple)
+    for call in line.value.elts if is_list else [line.value]:  # type: ignore[attr-defined]
         if not isinstance(call, ast.Call):
             raise NotAToolCall
         yield call
@@ -151,6 +135,7 @@ def _key(node: ast.expr | None) -> str:
     raise NotAToolCall
 
 
-LFM2 = TaggedPython("<|tool_call_start|>", "<|tool_call_end|>")
-OLMO_3 = TaggedPython("<function_calls>", "</function_calls>")
-LLAMA_4 = TaggedPython("<|python_start|>", "<|python_end|>")
+LFM2 = _tagged("<|tool_call_start|>", "<|tool_call_end|>")
+OLMO_3 = _tagged("<function_calls>", "</function_calls>")
+LLAMA_4 = _tagged("<|python_start|>", "<|python_end|>")
+BARE_PYTHON = ToolFormat(("[",), _read_bare, is_only_leading=True)

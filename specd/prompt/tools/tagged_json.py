@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import partial
 
 from specd.core import ToolCall
-from specd.prompt.tools.call import calls_of, decode_json
+from specd.prompt.tools.call import calls_of, read_json
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.text_stream import (
     Reading,
     TextStream,
     expect,
-    json_text,
     skip_closing_tag,
     skip_space,
     starts_json,
 )
+from specd.prompt.tools.tool_format import ToolFormat
 
 #: Opening and closing tags of calls; "" for no closing tag.
 PAIRS = {
@@ -30,37 +29,22 @@ PAIRS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TaggedJson:
-    """One or more objects, or lists of objects, between tags.  pairs: opening to closing tags.
+def _read(opener: str, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG001
+    """Read a call, a list of calls, or several of them, up to the closing tag if there is one."""
+    yield from expect(source, opener)
+    calls: list[ToolCall] = []
+    while True:
+        yield from skip_space(source)
+        if calls and not (yield from starts_json(source)):
+            break
+        calls += calls_of((yield from read_json(source)))
+    if close := PAIRS[opener]:
+        yield from skip_closing_tag(source, close)
+    return calls
 
-    The closing tag is optional, because JSON shows where it ends.
-    """
 
-    pairs: tuple[tuple[str, str], ...]
-    is_only_leading: bool = False
-
-    @classmethod
-    def of(cls, openers: Iterable[str]) -> TaggedJson:
-        return cls(tuple((opener, PAIRS[opener]) for opener in openers))
-
-    @property
-    def openers(self) -> tuple[str, ...]:
-        return tuple(opener for opener, _ in self.pairs)
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        return tuple(tag for pair in self.pairs for tag in pair if tag)
-
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:  # noqa: ARG002
-        opener = yield from expect(source, *self.openers)
-        close = dict(self.pairs)[opener]
-        calls: list[ToolCall] = []
-        while True:
-            yield from skip_space(source)
-            if calls and not (yield from starts_json(source)):
-                break
-            calls += calls_of(decode_json((yield from json_text(source))))
-        if close:
-            yield from skip_closing_tag(source, close)
-        return calls
+#: The formats by opening tag.
+TAGGED_JSON = {
+    tag: ToolFormat((tag,), partial(_read, tag), tokens=(tag, close) if close else (tag,))
+    for tag, close in PAIRS.items()
+}

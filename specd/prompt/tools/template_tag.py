@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 from specd.core import ToolCall
 from specd.prompt.tools.call import arguments_of, decode_json
@@ -11,66 +11,52 @@ from specd.prompt.tools.text_stream import (
     NotAToolCall,
     Reading,
     TextStream,
-    expect,
     json_text,
+    match_after_space,
     match_literal,
     skip_closing_tag,
-    skip_space,
 )
+from specd.prompt.tools.tool_format import ToolFormat
 
 #: Maximum characters between a tag and its JSON: a name and some punctuation.
 _MAX_BEFORE_JSON = 256
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateTag:
-    """Calls after a tag.  tag: from the template; `{` and `[` count only at the answer's start."""
+def template_tag(tag: str) -> ToolFormat:
+    """Return the format for a template's tag; `{` and `[` count only at the answer's start."""
+    tag = tag.removesuffix("[").rstrip() or tag  # many models omit a list's bracket
+    if tag in {"{", "["}:
+        return ToolFormat((tag,), partial(_read, "", ""), is_only_leading=True)
+    close = _closing_tag(tag)
+    tokens = (tag, close) if close else (tag,)
+    return ToolFormat((tag,), partial(_read, tag, close), tokens=tokens)
 
-    tag: str
 
-    @classmethod
-    def of(cls, tag: str) -> TemplateTag:
-        """The tag without a list's bracket, which many models omit."""
-        return cls(tag.removesuffix("[").rstrip() or tag)
+def _closing_tag(tag: str) -> str:
+    """Return </x> for <x>, <|/x|> for <|x|>, [/x] for [x], a fence for a fence, else ""."""
+    if "```" in tag:
+        return "```"
+    for left, right in (("<|", "|>"), ("<", ">"), ("[", "]")):
+        if tag.startswith(left) and tag.endswith(right):
+            return f"{left}/{tag[len(left) :]}"
+    return ""
 
-    @property
-    def openers(self) -> tuple[str, ...]:
-        return (self.tag,)
 
-    @property
-    def is_only_leading(self) -> bool:
-        return self.tag in {"{", "["}
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        return () if self.is_only_leading else (self.tag, *self._closers)
-
-    @property
-    def _closers(self) -> tuple[str, ...]:
-        """Return the closing tag: </x> for <x>, <|/x|> for <|x|>, [/x] for [x], or a fence."""
-        if "```" in self.tag:
-            return ("```",)
-        for left, right in (("<|", "|>"), ("<", ">"), ("[", "]")):
-            if self.tag.startswith(left) and self.tag.endswith(right) and not self.is_only_leading:
-                return (f"{left}/{self.tag[len(left) :]}",)
-        return ()
-
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
-        if not self.is_only_leading:
-            yield from expect(source, self.tag)
-        calls = [(yield from _call(source, tools))]
-        while True:
-            begin = source.at
-            try:
-                yield from skip_space(source)
-                yield from match_literal(source, ",", ";")
-                calls.append((yield from _call(source, tools)))
-            except NotAToolCall:
-                source.at = begin
-                break
-        yield from skip_closing_tag(source, "]")
-        yield from skip_closing_tag(source, *self._closers)
-        return calls
+def _read(tag: str, close: str, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+    yield from match_literal(source, tag)
+    calls = [(yield from _call(source, tools))]
+    while True:
+        begin = source.at
+        try:
+            yield from match_after_space(source, ",", ";")
+            calls.append((yield from _call(source, tools)))
+        except NotAToolCall:
+            source.at = begin
+            break
+    yield from skip_closing_tag(source, "]")
+    if close:
+        yield from skip_closing_tag(source, close)
+    return calls
 
 
 def _call(source: TextStream, tools: Tools) -> Reading[ToolCall]:
@@ -87,8 +73,8 @@ def _call(source: TextStream, tools: Tools) -> Reading[ToolCall]:
 
 
 def _named(payload: dict[str, object], before: str, text: str, tools: Tools) -> ToolCall:
-    said = payload.get("name")
-    known = [said] if isinstance(said, str) and said in tools.names else []
+    given = payload.get("name")
+    known = [given] if isinstance(given, str) and given in tools.names else []
     name = max(known or [x for x in tools.names if x in before + text], key=len, default="")
     if not name:
         raise NotAToolCall

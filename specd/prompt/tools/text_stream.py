@@ -25,7 +25,7 @@ _WORD = re.compile(r"[\w.:/\-]*")
 _BETWEEN = re.compile(r"[\s\w+\-.,:]*")
 _WITHIN = re.compile(r'[^"\\]*')
 _STEPS = {"{": 1, "[": 1, "}": -1, "]": -1}
-_STRAY = re.compile(r"[\s}]*")
+_STRAY_BRACES = re.compile(r"[\s}]*")
 
 
 class NotAToolCall(Exception):
@@ -57,9 +57,9 @@ class TextStream:
         own += text
         self.text = own
 
-    def spend(self, n_signs: int) -> None:
+    def spend(self, n_characters: int) -> None:
         """Count n characters of work.  Raises NotAToolCall above the limit."""
-        self.work += n_signs
+        self.work += n_characters
         if self.work > self._max_work:
             raise NotAToolCall
 
@@ -87,8 +87,8 @@ def match_literal(source: TextStream, *literals: str) -> Reading[str]:
     longest = max(map(len, literals), default=0)
     while True:
         ahead = source.text[source.at : source.at + longest]
-        open_ones = [x for x in literals if len(x) > len(ahead) and x.startswith(ahead)]
-        if source.ended or not open_ones:
+        incomplete = [x for x in literals if len(x) > len(ahead) and x.startswith(ahead)]
+        if source.ended or not incomplete:
             found = max((x for x in literals if ahead.startswith(x)), key=len, default="")
             source.at += len(found)
             return found
@@ -103,22 +103,38 @@ def expect(source: TextStream, *literals: str) -> Reading[str]:
     return found
 
 
+def match_after_space(source: TextStream, *literals: str) -> Reading[str]:
+    """Skip space and read one of the literals; if none follows, return "" and read nothing."""
+    begin = source.at
+    yield from skip_space(source)
+    found = yield from match_literal(source, *literals)
+    if not found:
+        source.at = begin
+    return found
+
+
+def expect_after_space(source: TextStream, *literals: str) -> Reading[str]:
+    """Skip space and read one of the literals.  Raises NotAToolCall if none follows."""
+    yield from skip_space(source)
+    return (yield from expect(source, *literals))
+
+
 def read_until(source: TextStream, *marks: str) -> Reading[tuple[str, str]]:
     """Read up to and including the first mark; return the text and the mark.
 
     No mark may be a part of another.  Raises NotAToolCall if none comes.
     """
-    begin = look = source.at
+    begin = search_from = source.at
     longest, pattern = max(map(len, marks)), any_of(marks)
     while True:
-        if found := pattern.search(source.text, look):
+        if found := pattern.search(source.text, search_from):
             source.spend(found.end() - begin)
             source.at = found.end()
             return source.text[begin : found.start()], found[0]
         if source.ended:
             source.spend(len(source.text) - begin)
             raise NotAToolCall
-        look = max(begin, len(source.text) - longest + 1)
+        search_from = max(begin, len(source.text) - longest + 1)
         yield
 
 
@@ -146,10 +162,10 @@ def json_text(source: TextStream) -> Reading[str]:
     Raises NotAToolCall as soon as it cannot be one.
     """
     yield from expect(source, "{", "[")
-    i, depth, within = source.at, 1, False
+    i, depth, in_string = source.at, 1, False
     begin = i - 1
     while True:
-        i = _end(_WITHIN if within else _BETWEEN, source.text, i)
+        i = _end(_WITHIN if in_string else _BETWEEN, source.text, i)
         # An escape has two characters, of which the second may be a quote.
         if i + (source.text[i : i + 1] == "\\") >= len(source.text):
             if source.ended:
@@ -157,17 +173,17 @@ def json_text(source: TextStream) -> Reading[str]:
                 raise NotAToolCall
             yield
             continue
-        sign = source.text[i]
-        i += 1 + (sign == "\\")
-        if sign == '"':
-            within = not within
-        elif not within:
-            step = _STEPS.get(sign)
+        character = source.text[i]
+        i += 1 + (character == "\\")
+        if character == '"':
+            in_string = not in_string
+        elif not in_string:
+            step = _STEPS.get(character)
             if step is None:
                 source.spend(i - begin)
                 raise NotAToolCall
             depth += step
-        if depth == 0 and not within:
+        if depth == 0 and not in_string:
             break
     source.spend(i - begin)
     source.at = i
@@ -185,7 +201,7 @@ def starts_json(source: TextStream) -> Reading[bool]:
 def skip_closing_tag(source: TextStream, *tags: str) -> Reading[None]:
     """Read one of the closing tags, and surplus braces before it; else read nothing."""
     begin = source.at
-    yield from skip(source, _STRAY)
+    yield from skip(source, _STRAY_BRACES)
     if not (yield from match_literal(source, *tags)):
         source.at = begin
 

@@ -5,62 +5,52 @@ Values are bare text; the tool's schema has their types.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from specd.core import ToolCall
 from specd.prompt.tools.schema import Tools
 from specd.prompt.tools.text_stream import (
     NotAToolCall,
     Reading,
     TextStream,
-    expect,
+    expect_after_space,
+    match_after_space,
     match_literal,
     read_until,
-    skip_space,
 )
+from specd.prompt.tools.tool_format import ToolFormat
 
 #: Optional tags around functions; models sometimes omit the first.
-WRAPPERS = {"<tool_call>": "</tool_call>", "<seed:tool_call>": "</seed:tool_call>"}
-
+_WRAPPERS = {"<tool_call>": "</tool_call>", "<seed:tool_call>": "</seed:tool_call>"}
 _FUNCTION = "<function="
 
 
-@dataclass(frozen=True, slots=True)
-class XmlFunctions:
-    openers: tuple[str, ...] = (_FUNCTION, *WRAPPERS)
-    is_only_leading: bool = False
-    tokens: tuple[str, ...] = tuple(tag for pair in WRAPPERS.items() for tag in pair)
-
-    def read(self, source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
-        yield from match_literal(source, *WRAPPERS)
-        yield from skip_space(source)
-        yield from expect(source, _FUNCTION)
-        calls = [(yield from _function(source, tools))]
-        while True:
-            begin = source.at
-            yield from skip_space(source)
-            found = yield from match_literal(source, _FUNCTION, *WRAPPERS.values())
-            if found == _FUNCTION:
-                calls.append((yield from _function(source, tools)))
-                continue
-            if not found:
-                source.at = begin
-            return calls
+def _read(source: TextStream, tools: Tools) -> Reading[list[ToolCall]]:
+    yield from match_literal(source, *_WRAPPERS)
+    yield from expect_after_space(source, _FUNCTION)
+    calls = [(yield from _function(source, tools))]
+    closers = _WRAPPERS.values()
+    while (yield from match_after_space(source, _FUNCTION, *closers)) == _FUNCTION:
+        calls.append((yield from _function(source, tools)))
+    return calls
 
 
 def _function(source: TextStream, tools: Tools) -> Reading[ToolCall]:
     """Read a function after its `<function=`."""
-    name, _ = yield from read_until(source, ">", "\n")
-    name = name.strip().strip("\"'")
+    name = yield from _name(source)
     if not name:
         raise NotAToolCall
     arguments: dict[str, object] = {}
-    while True:
-        yield from skip_space(source)
-        if (yield from expect(source, "<parameter=", "</function>")) == "</function>":
-            return ToolCall(name=name, arguments=arguments)
-        key, _ = yield from read_until(source, ">", "\n")
-        key = key.strip().strip("\"'")
+    while (yield from expect_after_space(source, "<parameter=", "</function>")) == "<parameter=":
+        key = yield from _name(source)
         text, _ = yield from read_until(source, "</parameter>")
-        text = text.removeprefix("\n").removesuffix("\n")
-        arguments[key] = tools.value(name, key, text)
+        arguments[key] = tools.value(name, key, text.removeprefix("\n").removesuffix("\n"))
+    return ToolCall(name=name, arguments=arguments)
+
+
+def _name(source: TextStream) -> Reading[str]:
+    name, _ = yield from read_until(source, ">", "\n")
+    return name.strip().strip("\"'")
+
+
+XML_FUNCTIONS = ToolFormat(
+    (_FUNCTION, *_WRAPPERS), _read, tokens=tuple(tag for pair in _WRAPPERS.items() for tag in pair)
+)

@@ -1,4 +1,4 @@
-"""What Anthropic's own client makes of the answers."""
+"""Answers parsed by Anthropic's own client."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_an_answer_can_be_sent_back() -> None:
     )
 
 
-async def test_errors_are_the_clients_own_classes() -> None:
+async def test_errors_are_raised_as_the_clients_own_classes() -> None:
     async with api() as found:
         with pytest.raises(anthropic.NotFoundError, match="model 'no' not found"):
             await found.messages.create(model="no", max_tokens=9, messages=MESSAGES)

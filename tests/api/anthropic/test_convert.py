@@ -1,4 +1,4 @@
-"""What a body becomes: turns, tools, options, thinking."""
+"""Conversion of bodies: messages, tools, options, thinking."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def test_a_system_text_comes_first(system: object, first: str) -> None:
 
 @pytest.mark.contract("anthropic.system")
 @pytest.mark.parametrize("system", ["", [], None])
-async def test_no_system_text_is_no_turn(system: object) -> None:
+async def test_an_empty_system_text_is_not_a_message(system: object) -> None:
     assert len(await turns({"role": "user", "content": "x"}, system=system)) == 1
 
 
@@ -107,7 +107,7 @@ async def test_calls_and_their_answers_are_turns_with_their_names() -> None:
 
 
 @pytest.mark.contract("anthropic.blocks")
-async def test_a_search_made_elsewhere_stays_in_the_conversation() -> None:
+async def test_an_earlier_web_search_stays_in_the_conversation() -> None:
     found = [{"type": "web_search_result", "title": "T", "url": "u", "encrypted_content": "?"}]
     error = {"type": "web_search_tool_result_error", "error_code": "unavailable"}
     said = [
@@ -156,7 +156,7 @@ async def test_tools_get_openais_shape_and_keep_the_order_of_their_keys() -> Non
 
 
 @pytest.mark.contract("anthropic.tools")
-async def test_no_tools_are_offered_where_none_may_be_called() -> None:
+async def test_tool_choice_none_removes_the_tools() -> None:
     tools = [{"name": "f", "input_schema": SCHEMA}]
     request = await asked(text("x"), model="plain", tools=tools, tool_choice={"type": "none"})
     assert isinstance(request.prompt, core.ChatPrompt)
@@ -175,7 +175,7 @@ async def test_options_are_those_that_were_sent() -> None:
         "temperature": 0.0,
         "top_p": 0.5,
         "top_k": 3,
-        "stop": ["a", "b"],
+        "stop": ("a", "b"),
     }
 
 

@@ -1,4 +1,4 @@
-"""What `/v1/messages` answers, field by field."""
+"""The answers of `/v1/messages`, field by field."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ async def test_embed_gives_normalised_vectors_counts_and_durations() -> None:
         )
 
 
-async def test_the_request_is_handed_on_whole() -> None:
+async def test_every_field_of_the_request_is_passed_on() -> None:
     generation = FakeGeneration()
     body = {
         "model": "EMBEDDER",
@@ -58,7 +58,7 @@ async def test_the_request_is_handed_on_whole() -> None:
     assert (await post("/api/embed", body, generation))[0] == 200
     assert generation.embeds == [
         core.EmbedRequest(
-            model="embedder:latest",
+            model=model_ref("embedder", "embedding"),
             texts=tuple(TEXTS),
             options={"num_ctx": 64},
             keep_alive_s=60.0,
@@ -179,7 +179,7 @@ async def test_a_chat_model_is_501_and_500_on_the_old_route() -> None:
         (EngineCrashed("model runner has unexpectedly stopped"), 500),
     ],
 )
-async def test_what_goes_wrong_has_its_status(error: Exception, status: int) -> None:
+async def test_each_error_has_its_status(error: Exception, status: int) -> None:
     generation = FakeGeneration(vector=error)
     body = {"model": "embedder", "input": "a"}
     assert await post("/api/embed", body, generation) == (status, {"error": str(error)})
@@ -233,7 +233,7 @@ async def test_an_empty_prompt_on_the_old_route_loads() -> None:
         ("qwen3", "</s>", False),
     ],
 )
-async def test_the_old_route_normalises_what_it_always_has(
+async def test_the_older_route_normalises_the_same_models_as_before(
     architecture: str, eos_token: str, is_raw: bool
 ) -> None:
     model = replace(model_ref("m", "embedding"), architecture=architecture, eos_token=eos_token)

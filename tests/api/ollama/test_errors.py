@@ -26,7 +26,7 @@ GO, GO_MAP = "json: cannot unmarshal", "map[string]interface {}"
         ("x", "invalid character 'x' looking for beginning of value"),
     ],
 )
-async def test_a_body_that_is_no_json(path: str, body: str, text: str) -> None:
+async def test_an_invalid_json_body(path: str, body: str, text: str) -> None:
     async with client() as http, http.post(path, data=body) as reply:
         assert (reply.status, await reply.json()) == (400, {"error": text})
         assert reply.headers["Content-Type"] == "application/json; charset=utf-8"
@@ -210,7 +210,7 @@ async def test_images_to_a_model_without_eyes_are_400() -> None:
 
 
 @pytest.mark.parametrize("path", [GENERATE, CHAT])
-async def test_images_to_a_model_whose_eyes_are_in_its_weights_are_400(path: str) -> None:
+async def test_images_for_a_model_without_a_separate_projector_are_400(path: str) -> None:
     blind = replace(model_ref("blind", "completion", "vision"), projector=None)
     body = {
         "model": "blind",
@@ -232,7 +232,7 @@ async def test_images_to_a_model_whose_eyes_are_in_its_weights_are_400(path: str
         ("x:cloud", SHOW, "remote model details are unavailable"),
     ],
 )
-async def test_models_elsewhere_are_403(name: str, path: str, text: str) -> None:
+async def test_remote_models_are_403(name: str, path: str, text: str) -> None:
     async with client() as http, http.post(path, json={"model": name}) as reply:
         expected = {"error": f"ollama cloud is disabled: {text}"}
         assert (reply.status, await reply.json()) == (403, expected)
@@ -283,7 +283,7 @@ async def test_an_error_before_the_first_byte_has_a_status(
         assert reply.headers["Content-Type"] == "application/json; charset=utf-8"
 
 
-async def test_what_nobody_foresaw_is_500_without_its_text(
+async def test_an_unexpected_error_is_500_without_its_text(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     body = {"model": "plain", "prompt": "x"}

@@ -1,4 +1,4 @@
-"""What `/api/create`, `/api/copy`, `/api/delete` and `/api/blobs` answer, over a real store."""
+"""`/api/create`, `/api/copy`, `/api/delete` and `/api/blobs`, over a real store."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_copy_and_delete_answer_nothing(
         ),
     ],
 )
-async def test_what_copy_and_delete_refuse(
+async def test_errors_of_copy_and_delete(
     http: Http, store: OllamaStore, tmp_path: Path, path: str, body: Any, status: int, text: str
 ) -> None:
     store.add("m", weights=write_llama(tmp_path / "m.gguf"))
@@ -167,7 +167,7 @@ async def test_a_blob_is_uploaded_once(http: Http, store: OllamaStore) -> None:
 
 
 @pytest.mark.contract("blobs.post", "store.private")
-async def test_another_blob_than_was_said(http: Http, store: OllamaStore) -> None:
+async def test_a_blob_with_another_digest_is_refused(http: Http, store: OllamaStore) -> None:
     async with http.post(f"/api/blobs/{DIGEST}", data=b"others") as reply:
         got = f"sha256:{hashlib.sha256(b'others').hexdigest()}"
         text = f'digest mismatch, expected "{DIGEST}", got "{got}"'
@@ -212,7 +212,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(
     assert not list((store.root / "blobs").iterdir())
 
 
-async def test_a_full_disk_is_told(
+async def test_a_full_disk_is_an_error(
     http: Http, store: OllamaStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_path: Path, *_: object) -> None:
@@ -229,9 +229,7 @@ async def test_a_full_disk_is_told(
 
 
 @pytest.mark.contract("create.progress", "stream.progress", "stream.default")
-async def test_progress_is_streamed_or_told_by_its_last_line(
-    http: Http, creator: FakeCreator
-) -> None:
+async def test_progress_is_streamed_or_only_its_last_line(http: Http, creator: FakeCreator) -> None:
     async with http.post("/api/create", json={"model": "m", "from": "base"}) as reply:
         assert reply.status == 200
         assert reply.headers["Content-Type"] == "application/x-ndjson"

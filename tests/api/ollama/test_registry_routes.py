@@ -1,4 +1,4 @@
-"""`/api/pull`, `/api/push`, and what would be asked of Ollama's cloud."""
+"""`/api/pull`, `/api/push`, and the routes of Ollama's cloud."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_an_error_after_the_first_line_is_the_last() -> None:
 
 
 @pytest.mark.parametrize("script", [(RegistryError("no"),), (LINES[0], RegistryError("no"))])
-async def test_an_error_has_a_status_where_nothing_is_streamed(script: Any) -> None:
+async def test_an_error_without_a_stream_has_a_status(script: Any) -> None:
     body = {"model": "m", "stream": False}
     assert await asked("/api/pull", body, FakeRegistry(script)) == (
         500,
@@ -105,7 +105,7 @@ async def test_an_error_before_the_first_line_has_a_status() -> None:
         ),
     ],
 )
-async def test_what_is_refused(path: str, body: object, status: int, error: str) -> None:
+async def test_refused_names(path: str, body: object, status: int, error: str) -> None:
     registry = FakeRegistry()
     answered, kind, text = await asked(path, body, registry)
     assert (answered, json.loads(text)) == (status, {"error": error})
@@ -159,9 +159,7 @@ async def test_a_client_that_leaves_ends_the_pull(stream: bool) -> None:
         ),
     ],
 )
-async def test_what_would_be_the_clouds(
-    method: str, path: str, status: int, answer: object
-) -> None:
+async def test_routes_of_the_cloud(method: str, path: str, status: int, answer: object) -> None:
     answered, kind, text = await asked(path, "", method=method)
     assert (answered, json.loads(text)) == (status, answer)
     assert kind == "application/json; charset=utf-8"

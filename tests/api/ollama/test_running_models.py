@@ -1,4 +1,4 @@
-"""What `/api/ps` says of loaded models, and `/api/show` of a model's pair."""
+"""The objects of loaded models in `/api/ps`, and of a pair in `/api/show`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from specd import core
 from specd.api.ollama.running_models import resident_details
 from specd.core import NoPair
 from specd.scheduler import ModelStats, Resident
+from specd.scheduler.runner_ref import as_local
 from specd.store import ModelSummary
 from tests.api.fakes import WALL_NS, FakeGeneration, FakeLibrary, client, model_ref
 
@@ -94,7 +95,7 @@ def why(said: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.contract("ps.fields", "ps.order", "ps.vram")
-async def test_ps_counts_the_drafter_and_says_why_there_is_none() -> None:
+async def test_ps_counts_the_drafter_or_gives_the_reason_for_none() -> None:
     forever, soon = await ps(
         resident("plain", WALL_NS / 1e9 + 60), resident("gone", math.inf, paired=True)
     )
@@ -188,7 +189,7 @@ async def test_ps_of_an_idle_daemon_is_an_empty_list() -> None:
 
 
 @pytest.mark.parametrize("reason", NoPair)
-async def test_every_reason_of_a_pair_comes_out_as_itself(reason: NoPair) -> None:
+async def test_every_reason_of_a_pair_is_shown(reason: NoPair) -> None:
     plain = resident("plain")
     pair = replace(plain.pair, reason=reason, detail=f"It is {reason}.")
     assert why(await specd(replace(plain, pair=pair))) == (reason.value, f"It is {reason}.")
@@ -196,15 +197,13 @@ async def test_every_reason_of_a_pair_comes_out_as_itself(reason: NoPair) -> Non
 
 @pytest.mark.parametrize("reason", NoPair)
 @pytest.mark.parametrize("where", ["spec", "facts"])
-async def test_what_came_true_of_a_load_is_said_before_what_was_wanted_of_it(
-    reason: NoPair, where: str
-) -> None:
+async def test_the_reason_of_the_load_precedes_that_of_the_pair(reason: NoPair, where: str) -> None:
     """The pair has a drafter: placement gave it up, or the engine could not load it."""
     paired = resident("plain", paired=True)
     words: dict[str, Any] = {"no_pair_reason": reason.value, "no_pair_detail": "So it is."}
     facts = replace(paired.facts, drafter=None)
     loaded = (
-        replace(paired, spec=replace(paired.spec, drafter=None, **words), facts=facts)
+        replace(paired, spec=replace(as_local(paired.spec), drafter=None, **words), facts=facts)
         if where == "spec"
         else replace(paired, facts=replace(facts, **words))
     )
@@ -213,7 +212,7 @@ async def test_what_came_true_of_a_load_is_said_before_what_was_wanted_of_it(
     assert why(said) == (reason.value, "So it is.")
 
 
-async def test_what_is_done_about_a_missing_drafter_is_said_too() -> None:
+async def test_the_pull_of_a_missing_drafter_is_shown() -> None:
     doing = "tiny:1b is being pulled."
     plain = resident("plain")
     assert (await specd(plain, doing))["detail"] == f"No drafter fits. {doing}"
@@ -231,7 +230,7 @@ async def test_what_is_done_about_a_missing_drafter_is_said_too() -> None:
 # --------------------------------------------------------------------------- what came of it
 
 
-async def test_what_the_answers_came_to_is_said() -> None:
+async def test_the_results_of_the_answers_are_shown() -> None:
     model_stats = answered(core.SpeculationState.ACTIVE, gain=1.62)
     said = await specd(replace(resident("plain", paired=True), model_stats=model_stats))
     assert (said["state"], said["gain"], said["requests"]) == ("active", 1.62, 12)
@@ -240,7 +239,7 @@ async def test_what_the_answers_came_to_is_said() -> None:
     assert why(said) == ("", "")
 
 
-async def test_a_drafter_that_rests_says_why() -> None:
+async def test_a_parked_drafter_has_a_reason() -> None:
     model_stats = answered(
         core.SpeculationState.PARKED, "does_not_pay", "tiny:latest rests: slow", 0.98
     )
@@ -249,7 +248,7 @@ async def test_a_drafter_that_rests_says_why() -> None:
     assert why(said) == ("does_not_pay", "tiny:latest rests: slow")
 
 
-async def test_prompt_lookup_at_work_does_not_hide_why_there_is_no_drafter() -> None:
+async def test_prompt_lookup_does_not_hide_the_reason_for_no_drafter() -> None:
     model_stats = answered(core.SpeculationState.ACTIVE, "low_acceptance", gain=1.1)
     said = await specd(replace(resident("plain"), model_stats=model_stats))
     assert (said["state"], said["drafter"]) == ("active", None)
@@ -259,7 +258,7 @@ async def test_prompt_lookup_at_work_does_not_hide_why_there_is_no_drafter() -> 
 @pytest.mark.parametrize(
     "how", [{"embeds": True}, {"no_pair_reason": NoPair.DISABLED_BY_USER.value}]
 )
-async def test_what_will_never_draft_is_off_from_the_start(how: dict[str, Any]) -> None:
+async def test_a_model_that_never_drafts_is_off_from_the_start(how: dict[str, Any]) -> None:
     plain = resident("plain")
     said = await specd(replace(plain, spec=replace(plain.spec, **how)))
     assert said["state"] == "off"
@@ -290,7 +289,7 @@ async def shown(
         (0.6, 0.6, 0.6, (0.6, "setting")),
     ],
 )
-async def test_ps_shows_the_newest_threshold_and_where_it_comes_from(
+async def test_ps_shows_the_newest_threshold_and_its_source(
     setting: float | None,
     at_load: float | None,
     of_answer: float | None,
@@ -309,7 +308,7 @@ async def test_ps_shows_the_newest_threshold_and_where_it_comes_from(
     assert (pair["threshold"], pair["threshold_source"]) == expected
 
 
-async def test_show_says_who_would_draft_or_why_nobody() -> None:
+async def test_show_names_the_drafter_or_the_reason_for_none() -> None:
     assert (await shown(FakeGeneration()))["specd"] == {
         "drafter": None,
         "pair_source": None,

@@ -1,4 +1,4 @@
-"""Asks a fake daemon once, and reads what comes back."""
+"""Sends one request to a fake daemon and parses the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever JSON is sent, it is a request or has a complaint of ours; nothing else is raised."""
+"""Any JSON is converted to a request or refused with InvalidRequest."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.api.body import decode
-from specd.api.openai import completions, convert, schema
-from specd.api.openai.responses import body as responses_body
+from specd.api.body import decode_body
+from specd.api.openai import chat_body, completions
 from specd.api.openai.responses.body import ResponsesBody
-from specd.api.openai.responses.convert import to_prompt, to_request
+from specd.api.openai.responses.route import to_prompt, to_request
 from specd.api.openai.responses.writer import ResponseWriter
 from specd.core import ChatPrompt
 from specd.errors import InvalidRequest
@@ -41,21 +40,21 @@ def a_body(*fields: str) -> st.SearchStrategy[dict[str, Any]]:
 @given(a_body("messages", "response_format", "tools", "stop", "reasoning", "max_completion_tokens"))
 def test_chats(sent: dict[str, Any]) -> None:
     with contextlib.suppress(InvalidRequest):
-        body = schema.ChatBody(**decode(sent, schema.CHAT, "openai.ChatCompletionRequest"))
-        prompt = ChatPrompt(messages=convert.to_messages(body.messages))
-        convert.chat_request(body, REF, prompt, None)
+        body = decode_body(sent, chat_body.ChatBody)
+        prompt = ChatPrompt(messages=chat_body.to_messages(body.messages))
+        chat_body.chat_request(body, REF, prompt, None)
 
 
 @given(a_body("prompt", "stop", "stream_options", "logprobs", "temperature"))
 def test_completions(sent: dict[str, Any]) -> None:
     with contextlib.suppress(InvalidRequest):
-        body = completions.CompletionBody(**decode(sent, completions.COMPLETION, "openai.X"))
-        completions.options(body)
+        body = decode_body(sent, completions.CompletionBody)
+        completions.to_options(body)
 
 
 @given(a_body("input", "text", "tools", "reasoning", "tool_choice", "previous_response_id"))
 def test_responses(sent: dict[str, Any]) -> None:
     with contextlib.suppress(InvalidRequest):
-        body = ResponsesBody(**decode(sent, responses_body.RESPONSES, "openai.ResponsesRequest"))
+        body = decode_body(sent, ResponsesBody)
         to_request(body, REF, to_prompt(body), None)
         ResponseWriter(body=body, number=1, now=lambda: 0).last(DONE)

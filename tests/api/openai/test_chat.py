@@ -81,7 +81,7 @@ async def test_tool_calls_are_streamed_whole_in_one_delta() -> None:
 
 
 @pytest.mark.contract("openai.finish-reason")
-async def test_a_call_is_the_reason_to_stop_whatever_is_said_after_it() -> None:
+async def test_a_call_sets_the_finish_reason_even_before_text() -> None:
     script: Script = [core.Delta(tool_calls=(CALL,)), core.Delta(content="so"), DONE]
     *_, finish, _ = await stream_of(FakeGeneration(script), CHAT, body(tools=[TOOL]))
     assert finish["choices"][0]["finish_reason"] == "tool_calls"
@@ -108,7 +108,7 @@ async def test_tools_are_handed_on_as_they_came() -> None:
 
 
 @pytest.mark.contract("openai.ignored")
-async def test_no_tool_is_offered_where_none_may_be_called() -> None:
+async def test_tool_choice_none_removes_the_tool() -> None:
     generation = FakeGeneration()
     fields = body(model="plain", tools=[TOOL], tool_choice="none")
     status, _ = await ask(generation, CHAT, fields)
@@ -153,7 +153,7 @@ async def test_a_format_is_a_grammar(sent: object, grammar: core.Grammar | None)
     ],
 )
 @pytest.mark.contract("openai.max-completion-tokens")
-async def test_the_newer_limit_holds_where_the_older_is_not_sent(
+async def test_max_completion_tokens_counts_without_max_tokens(
     limits: dict[str, object], expected: int | None
 ) -> None:
     assert (await asked(**limits)).options.get("num_predict") == expected
@@ -167,7 +167,7 @@ async def test_a_developer_is_the_system() -> None:
 
 
 @pytest.mark.contract("openai.images", "openai.messages")
-async def test_an_image_is_a_message_of_its_own() -> None:
+async def test_an_image_becomes_a_separate_message() -> None:
     text = {"type": "text", "text": "what?"}
     request = await asked(messages=[{"role": "user", "content": [PNG, text]}])
     assert isinstance(request.prompt, core.ChatPrompt)

@@ -1,11 +1,11 @@
-"""What `/v1/completions` asks of the generation room, and what it answers."""
+"""`/v1/completions`: the requests to the generation, and the answers."""
 
 from __future__ import annotations
 
 import pytest
 
 from specd import core, errors
-from tests.api.fakes import DONE, FakeGeneration, Script
+from tests.api.fakes import DONE, FakeGeneration, Script, model_ref
 from tests.api.openai.asking import ask, stream_of
 
 PATH = "/v1/completions"
@@ -99,7 +99,7 @@ async def test_log_probabilities_come_in_both_shapes() -> None:
 @pytest.mark.contract("openai.defaults", "openai.options")
 async def test_options_are_those_of_ollamas_layer() -> None:
     assert await asked() == core.GenerateRequest(
-        model="able:latest",
+        model=model_ref("able", "completion", "tools", "insert", "vision", "audio", "thinking"),
         prompt=core.TextPrompt(text="x"),
         options={
             "temperature": 1.0,
@@ -131,19 +131,19 @@ async def test_options_are_those_of_ollamas_layer() -> None:
         "presence_penalty": 0.25,
         "num_predict": 5,
         "seed": 7,
-        "stop": ["a", "b"],
+        "stop": ("a", "b"),
     }
 
 
 @pytest.mark.parametrize("sent", [0, -1])
-async def test_no_log_probabilities_are_asked_for_without_a_number(sent: int) -> None:
+async def test_logprobs_without_a_number_are_off(sent: int) -> None:
     assert (await asked(logprobs=sent)).n_logprobs is None
 
 
 @pytest.mark.contract("openai.defaults", "openai.options")
 async def test_a_top_p_of_nothing_is_one_and_a_bare_stop_is_a_list() -> None:
     options = (await asked(top_p=0, stop="end")).options
-    assert (options["top_p"], options["stop"]) == (1.0, ["end"])
+    assert (options["top_p"], options["stop"]) == (1.0, ("end",))
 
 
 @pytest.mark.contract("openai.completions-refused")

@@ -11,7 +11,7 @@ import pytest
 
 from specd import core
 from specd.errors import EmbeddingsUnsupported
-from tests.api.fakes import FakeGeneration, client
+from tests.api.fakes import FakeGeneration, client, model_ref
 
 pytestmark = pytest.mark.contract("openai.embeddings")
 
@@ -68,7 +68,9 @@ async def test_dimensions_cut_and_normalise_again() -> None:
 async def test_an_empty_text_is_embedded() -> None:
     generation = FakeGeneration()
     assert (await post({"model": "embedder", "input": ""}, generation))[0] == 200
-    assert generation.embeds == [core.EmbedRequest(model="embedder:latest", texts=("",))]
+    assert generation.embeds == [
+        core.EmbedRequest(model=model_ref("embedder", "embedding"), texts=("",))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ async def test_an_empty_text_is_embedded() -> None:
         ({"model": "foo bar", "input": "a"}, "invalid model name"),
     ],
 )
-async def test_a_bad_request_says_what_is_wrong(body: dict[str, object], message: str) -> None:
+async def test_errors_of_bad_requests(body: dict[str, object], message: str) -> None:
     assert await failure(body) == (400, "invalid_request_error", message)
 
 

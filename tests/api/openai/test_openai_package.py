@@ -1,4 +1,4 @@
-"""What OpenAI's own client makes of the answers, over HTTP."""
+"""Answers parsed by OpenAI's own client, over HTTP."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_tool_calls_whole_and_streamed() -> None:
         ] == [("call_1", "add", '{"b":2,"a":1}'), ("call_2", "now", "{}")]
 
 
-async def test_an_answer_in_a_shape_of_ones_own() -> None:
+async def test_an_answer_follows_a_json_schema() -> None:
     generation = FakeGeneration([core.Delta(content='{"verdict":"no","certain":true}'), DONE])
     async with asking(generation) as api:
         chat = await api.chat.completions.parse(
@@ -113,7 +113,7 @@ async def test_a_response_whole_and_streamed() -> None:
         assert (called.call_id, called.arguments) == ("call_1", '{"b":2,"a":1}')
 
 
-async def test_what_came_out_of_a_response_can_be_sent_back() -> None:
+async def test_the_output_of_a_response_can_be_sent_back() -> None:
     script: Script = [core.Delta(thinking="hm"), core.Delta(tool_calls=(CALL,)), DONE]
     generation = FakeGeneration(script)
     async with asking(generation) as api:
@@ -141,7 +141,7 @@ async def test_errors_are_the_clients_own() -> None:
         assert caught.value.code == "previous_response_not_found"
 
 
-async def test_an_error_in_mid_stream_is_raised_or_told() -> None:
+async def test_an_error_in_a_stream_is_raised() -> None:
     script: Script = [core.Delta(content="a"), errors.EngineCrashed("gone")]
     async with asking(FakeGeneration(script)) as api:
         chat = await api.chat.completions.create(model="plain", messages=TURN, stream=True)

@@ -1,4 +1,4 @@
-"""What `/v1/responses` asks of the generation room: items, instructions, tools, formats."""
+"""The requests of `/v1/responses` to the generation: items, instructions, tools, formats."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_a_conversation_with_calls_is_the_chat_that_it_was() -> None:
 
 
 @pytest.mark.contract("openai.responses-input")
-async def test_what_is_thought_again_between_calls_replaces_what_was_thought() -> None:
+async def test_later_thinking_between_calls_replaces_earlier_thinking() -> None:
     items: list[dict[str, Any]] = [
         {"type": "reasoning", "encrypted_content": "first"},
         call(1),
@@ -155,7 +155,7 @@ async def test_many_calls_in_a_row_are_each_copied_a_few_times_at_most() -> None
     assert n_calls <= made <= 3 * n_calls
 
 
-async def test_reasoning_at_the_end_is_a_message_of_its_own() -> None:
+async def test_reasoning_at_the_end_becomes_a_message() -> None:
     items = [{"role": "user", "content": "x"}, {"type": "reasoning", "encrypted_content": "hm"}]
     assert (await prompt(input=items)).messages[-1] == core.Message(role="assistant", thinking="hm")
 

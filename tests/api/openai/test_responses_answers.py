@@ -1,4 +1,4 @@
-"""The objects and events of `/v1/responses`: each item opens, fills and closes in its turn."""
+"""The objects and events of `/v1/responses`: items open and close in turn."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_a_call_alone_needs_no_message() -> None:
 
 
 @pytest.mark.parametrize("thinking", ["", "hm"])
-async def test_an_answer_that_says_nothing_has_an_empty_message(thinking: str) -> None:
+async def test_an_empty_answer_has_an_empty_message(thinking: str) -> None:
     script: Script = [core.Delta(thinking=thinking), DONE]
     _, answer = await ask(FakeGeneration(script), PATH, BODY)
     assert answer["output"][-1]["content"][0]["text"] == ""
@@ -254,7 +254,7 @@ DELTAS = st.lists(
 
 
 @given(DELTAS)
-def test_what_is_streamed_is_what_is_answered(deltas: list[core.Delta]) -> None:
+def test_a_stream_ends_with_the_object_of_the_whole_answer(deltas: list[core.Delta]) -> None:
     """Each item is added, then done, in the order of its index, and the deltas are its text."""
     writer = ResponseWriter(body=ResponsesBody(model="m"), number=1, now=lambda: 0)
     sent = [writer.pieces(delta) for delta in deltas] + [writer.last(DONE)]

@@ -1,4 +1,4 @@
-"""What `/v1/*` answers, field by field, and what OpenAI's own client makes of it."""
+"""The answers of `/v1/*`, field by field, also parsed by OpenAI's own client."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_a_stream_names_the_role_once_and_ends_in_done() -> None:
 
 
 @pytest.mark.contract("openai.stream-usage")
-async def test_usage_comes_in_a_chunk_of_its_own_when_asked_for() -> None:
+async def test_requested_usage_is_in_a_separate_chunk() -> None:
     *_, usage, end = await events(FakeGeneration(), stream_options={"include_usage": True})
     assert (usage["choices"], usage["usage"], end) == ([], USAGE, "[DONE]")
 
@@ -106,7 +106,7 @@ async def test_an_answer_without_text_still_names_the_role() -> None:
 
 
 @pytest.mark.contract("openai.stream-error")
-async def test_an_error_in_mid_stream_is_an_event_and_there_is_no_done() -> None:
+async def test_an_error_in_a_stream_is_an_event_and_there_is_no_done() -> None:
     script: Script = [core.Delta(content="a"), errors.EngineCrashed("gone")]
     *_, last = await events(FakeGeneration(script))
     assert last == {"error": {"message": "gone", "type": "api_error", "param": None, "code": None}}
@@ -136,10 +136,10 @@ async def test_options_are_those_of_ollamas_layer() -> None:
         "seed": 7,
         "frequency_penalty": 0.5,
         "presence_penalty": 0.25,
-        "stop": ["a", "b"],
+        "stop": ("a", "b"),
     }
     assert first.n_logprobs == 2
-    assert second.options == {"temperature": 0.0, "top_p": 0.5, "stop": ["end"]}
+    assert second.options == {"temperature": 0.0, "top_p": 0.5, "stop": ("end",)}
     assert second.n_logprobs is None
 
 
@@ -352,7 +352,7 @@ async def test_one_model_is_echoed_and_an_unknown_one_is_404() -> None:
 
 
 @pytest.mark.contract("openai.model")
-async def test_a_model_of_someone_is_found_by_its_whole_name() -> None:
+async def test_a_model_of_a_user_is_found_by_its_full_name() -> None:
     async with client(models=[model_ref("someone/theirs:1b")]) as http:
         for path in ("someone/theirs:1b", "someone%2Ftheirs:1b"):
             async with http.get(f"/v1/models/{path}") as reply:

@@ -43,18 +43,18 @@ async def asked(**fields: str) -> core.GenerateRequest:
 
 
 @pytest.mark.contract("openai.transcriptions")
-async def test_a_sound_becomes_a_chat_that_is_not_sampled() -> None:
+async def test_a_sound_becomes_a_chat_with_temperature_0() -> None:
     request = await asked()
     assert isinstance(request.prompt, core.ChatPrompt)
     system, user = request.prompt.messages
     assert (system.role, user.role, user.images) == ("system", "user", (SOUND,))
     assert "word for word" in system.content
-    assert (request.model, request.think) == ("able:latest", None)
+    assert (request.model.name, request.think) == ("able:latest", None)
     assert request.options == {"temperature": 0}
 
 
 @pytest.mark.contract("openai.transcriptions")
-async def test_the_model_is_told_the_language_and_the_context() -> None:
+async def test_the_prompt_has_the_language_and_the_context() -> None:
     prompt = (await asked(language="en", prompt="A lecture on Gödel")).prompt
     assert isinstance(prompt, core.ChatPrompt)
     told = prompt.messages[0].content

@@ -1,4 +1,4 @@
-"""All that is answered fits the types of OpenAI's own package, strictly."""
+"""All answers match the types of OpenAI's own package strictly."""
 
 from __future__ import annotations
 

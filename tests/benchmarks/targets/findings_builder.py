@@ -1,4 +1,4 @@
-"""Findings with known figures."""
+"""Build findings with known figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.targets.round_time import RoundTime
 from benchmarks.targets.sampling_check import SamplingCheck
 from benchmarks.targets.second_turn import SecondTurn
 from specd.bench.report import Report
-from specd.bench.run_grid import MedianRange
+from specd.bench.runs import MedianRange
 
 
 def findings(reported: Report) -> Findings:

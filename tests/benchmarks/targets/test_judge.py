@@ -1,4 +1,4 @@
-"""Each of the ten targets passes, fails or is left unmeasured by the figures it is given."""
+"""Test that each of the ten targets passes, fails or is unmeasured by its figures."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from benchmarks.targets.sampling_check import SamplingCheck
 from benchmarks.targets.second_turn import SecondTurn
 from benchmarks.targets.verdict import Figure, Outcome, Verdict
 from specd.bench.peer import PeerBinary
-from specd.bench.run_grid import MedianRange
-from specd.bench.runs import Run
+from specd.bench.runs import MedianRange, Run
 from tests.bench.report_builders import MODES, report, run
 from tests.benchmarks.targets.findings_builder import findings
 
@@ -98,7 +97,7 @@ def test_the_lowest_workload_decides_about_hindsight() -> None:
 
 
 @pytest.mark.parametrize("workload,streams,number", [("hostile", 1, 5), ("mixed", 8, 7)])
-def test_a_hostile_drafter_and_many_streams_have_targets_of_their_own(
+def test_a_useless_drafter_and_several_streams_have_their_own_targets(
     workload: str, streams: int, number: int
 ) -> None:
     good = found()
@@ -154,7 +153,7 @@ def test_one_answer_that_differs_fails_and_is_named() -> None:
     assert any("prompts 17 differ" in note for note in judged.notes())
 
 
-def test_fewer_prompts_than_demanded_prove_too_little() -> None:
+def test_too_few_prompts_fail_the_target() -> None:
     few = OutputEquality(
         temperature=0.0, n_prompts=12, n_same=12, n_tokens=1, n_drafted=1, n_accepted=1
     )
@@ -178,7 +177,7 @@ def test_draws_are_judged_by_chance_and_by_their_number(
     assert verdict(9, replace(good, draws=(test,))).outcome is outcome
 
 
-def test_a_single_token_read_again_fails() -> None:
+def test_one_token_evaluated_again_fails_the_target() -> None:
     turns = (
         SecondTurn(n_prompt=90, n_known=80, n_evaluated=10),
         SecondTurn(n_prompt=90, n_known=80, n_evaluated=11),
@@ -188,25 +187,25 @@ def test_a_single_token_read_again_fails() -> None:
     assert "worst of 2 chats: 1" in judged.measured
 
 
-def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+def test_a_target_without_figures_is_not_measured() -> None:
     empty = Findings(report=report([run(MODES["plain"], 20)]), commands=())
     assert {each.outcome for each in judge(empty)} == {Outcome.UNKNOWN}
 
 
-def test_a_peer_of_another_build_is_told() -> None:
+def test_a_peer_of_another_build_gives_a_remark() -> None:
     good = found()
     other = PeerBinary(program=(), build="build 7", same_build=False)
     judged = verdict(1, replace(good, report=replace(good.report, peer=other)))
     assert any("another build" in note for note in judged.notes())
 
 
-def test_figures_are_held_against_their_goals_with_the_digits_that_are_shown() -> None:
+def test_figures_are_rounded_before_they_are_compared_with_their_goals() -> None:
     assert Figure(of="x", value=0.996, goal=1.0).is_met
     assert not Figure(of="x", value=0.994, goal=1.0).is_met
     assert not Figure(of="x", value=2.006, goal=2.0, at_most=True).is_met
 
 
-def test_a_goal_within_the_noise_is_called_doubtful() -> None:
+def test_a_goal_within_the_noise_is_doubtful() -> None:
     assert Figure(of="x", value=1.1, low=0.9, high=1.2, goal=1.0).is_doubtful
     assert not Figure(of="x", value=1.1, low=1.05, high=1.2, goal=1.0).is_doubtful
     assert not Figure(of="x", value=1.0, goal=1.0).is_doubtful

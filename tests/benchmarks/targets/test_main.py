@@ -1,4 +1,4 @@
-"""The command line of `python -m benchmarks.targets`."""
+"""Test the command line of `python -m benchmarks.targets`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and the README's table say what the data say, and nothing else."""
+"""Test that the page and the README's table match the data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.benchmarks.targets.findings_builder import findings
 
 GREEDY = {"plain": [20, 21], "k = 3": [25, 26], "auto": [30, 31], "peer plain": [19, 20]}
 FOUND = findings(report([*runs(GREEDY), *runs(GREEDY, "chat")]))
-#: Not digits of a word or a file's name.
+#: Figures, not digits in a word or a file name.
 _NUMBER = re.compile(r"(?<![\w.#])\d+(?:\.\d+)?(?![\w.])")
 
 
@@ -31,14 +31,14 @@ def on_gpu() -> Findings:
     return replace(FOUND, report=replace(FOUND.report, engine=engine, machine=machine))
 
 
-def test_what_was_written_is_read_again_but_for_texts_and_paths() -> None:
+def test_findings_are_read_again_without_texts_and_paths() -> None:
     again = Findings.of_json(FOUND.to_json())
     assert judge(again) == judge(FOUND)
     assert page([again], {}) == page([FOUND], {})
     assert [each.mode for each in again.report.runs] == [each.mode for each in FOUND.report.runs]
 
 
-def test_texts_are_only_told_apart() -> None:
+def test_texts_are_stored_as_digests() -> None:
     different = report([run(K1, 20, text="a secret"), *runs({"plain": [20]})])
     text = replace(FOUND, report=different).to_json()
     assert "secret" not in text
@@ -54,13 +54,13 @@ def test_the_data_name_no_folder_of_the_machine() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 0}', '{"format": 1, "report": 3}'])
-def test_what_is_no_findings_is_refused(text: str) -> None:
+def test_a_file_without_findings_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         Findings.of_json(text)
 
 
 def test_every_figure_of_the_ten_changes_with_the_data() -> None:
-    """Scaled times give another table; nothing in it stands for itself."""
+    """Scaled times change every figure of the table."""
     slower = [
         replace(each, seconds=each.seconds * (1.7 if each.mode.is_peer else 1.0))
         for each in FOUND.report.runs
@@ -87,7 +87,7 @@ def test_the_ten_are_on_the_page_with_outcome_date_builds_and_commands() -> None
     assert "## On a GPU\n\nNot measured" in text
 
 
-def test_a_missed_target_stands_there_with_its_figure() -> None:
+def test_a_missed_target_is_shown_with_its_figure() -> None:
     slow = report(runs({"plain": [19, 19], "peer plain": [20, 20], "auto": [19, 19]}))
     text = page([replace(FOUND, report=slow)], {})
     assert "**FAIL**" in text

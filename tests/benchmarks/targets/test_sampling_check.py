@@ -1,4 +1,4 @@
-"""Draws and the probabilities they are held against."""
+"""Test the check of draws against probabilities."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def test_filtered_rows_are_distributions_in_the_same_order(
 def test_filters_and_temperature_are_what_their_definitions_say() -> None:
     row = np.log(np.array([0.4, 0.3, 0.2, 0.1]))
     params = SamplingParams(temperature=0.5, top_k=3, top_p=0.7)
-    # Of 4/9, 3/9 and 2/9 the first two hold 0.7; squared, they are as 16 to 9.
+    # 4/9 and 3/9 together exceed 0.7, so top-p drops 2/9; squared, their ratio is 16 to 9.
     assert filtered(row, params) == pytest.approx([16 / 25, 9 / 25])
 
 
-def test_true_draws_are_believed_and_biased_ones_are_not() -> None:
+def test_true_draws_pass_the_test_and_biased_ones_fail() -> None:
     fair = p_value(*chi_square(drawn(PROBS, 5000), PROBS))
     biased = p_value(*chi_square(drawn({**PROBS, 2: 0.36, 1: 0.44}, 5000), PROBS))
     assert fair > 0.01
     assert biased < 0.0001
 
 
-def test_true_draws_are_rejected_as_rarely_as_chance_says() -> None:
+def test_true_draws_are_rejected_at_the_expected_rate() -> None:
     ps = [p_value(*chi_square(drawn(PROBS, 300, seed), PROBS)) for seed in range(200)]
     assert sum(p < 0.1 for p in ps) < 40
     assert sum(p > 0.5 for p in ps) > 60
@@ -72,7 +72,7 @@ def test_a_single_cell_says_nothing() -> None:
     assert p_value(0.0, 0) == 1.0
 
 
-def test_tokens_are_known_by_their_bytes() -> None:
+def test_tokens_are_found_by_their_bytes() -> None:
     ids = token_ids(demo_subject().target)
     assert len(ids) > 1900
     assert {b"\n", b" ", b"def", bytes([0xE2])} <= ids.keys()

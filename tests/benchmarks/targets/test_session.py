@@ -1,4 +1,4 @@
-"""The measurements behind the targets, on the real demo pair, as small as they can be."""
+"""Test the measurements of the targets on the demo pair, with small sizes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from benchmarks.targets.second_turn import second_turns
 from benchmarks.targets.session import Progress, SampleSizes, run_targets, stream_run_sets
 from benchmarks.targets.verdict import Outcome
 from specd.bench.config import BenchConfig
-from specd.bench.rendering import Renderer
 from specd.bench.subject import demo_subject
+from specd.bench.workload import Renderer
 from specd.settings import Settings
 
 TINY = SampleSizes(
@@ -77,7 +77,7 @@ async def test_a_second_turn_reads_no_more_than_what_is_new() -> None:
 
 @pytest.mark.native
 @pytest.mark.timeout(180)
-async def test_all_of_it_runs_and_is_judged(settings: Settings) -> None:
+async def test_all_measurements_run_and_are_judged(settings: Settings) -> None:
     config = BenchConfig(
         model="specd-demo",
         workloads=("json", "code_completion", "hostile"),

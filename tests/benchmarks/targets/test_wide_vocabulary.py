@@ -1,4 +1,4 @@
-"""The wide pair: loads fast, agrees with itself, says valid text without end."""
+"""Test the wide pair: it loads fast, accepts its drafts and writes valid text."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_the_text_is_ascii_and_ends_only_where_it_is_cut(engine: Engine, prompt:
     assert done.reason is StopReason.LENGTH
     assert text.isascii()
     assert text.isprintable()
-    # Every token has a text, and none of them is said twice.
+    # Every token has a text, and no token occurs twice.
     said = done.context[-300:]
     assert len(set(said)) == 300
     assert all(engine.loaded.vocabulary.piece(token) for token in said)
 
 
-def test_a_donor_that_is_no_gguf_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_donor_that_is_not_a_gguf_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"bad\.gguf: cannot be read as GGUF"):
         wide_vocabulary_pair(write_bad_magic(tmp_path / "bad.gguf"))

@@ -8,7 +8,7 @@ from questionnaire import CITY_SCHEMA, SPEAKER, WEATHER, WRITER, Report, url
 
 report = Report()
 model = ChatOllama(model=SPEAKER, base_url=url())
-report.models = [listed.model for listed in model._client.list().models]
+report.models = [listed.model for listed in model._client.list().models]  # noqa: SLF001 - it lists models nowhere else
 report.chunks = [chunk.content for chunk in model.stream("Who are you?")]
 
 armed = model.bind_tools([WEATHER])

@@ -1,4 +1,4 @@
-"""Writes a llama of transformers and a LoRA for it, and says what they answer: FOLDER PROMPT N.
+"""Write a transformers llama and a LoRA for it, and print their answers: FOLDER PROMPT N.
 
 Runs in the converter's environment.  FOLDER/model and FOLDER/lora get what people download; the
 last line of output is JSON: the greedy text of N tokens without the adapter, and with it.
@@ -51,7 +51,7 @@ def write_tokenizer(folder: Path, text: str) -> LlamaTokenizer:
 
 
 def train(model: LlamaForCausalLM, tokens: torch.Tensor) -> None:
-    """A few steps, so that the answers are words and no token nearly ties with another."""
+    """Train a few steps, so that the answers are words and no two tokens nearly tie."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(N_STEPS):
         rows = torch.stack([tokens[i : i + 64] for i in range(step * 97, step * 97 + 512, 64)])
@@ -71,7 +71,7 @@ def answer(model: LlamaForCausalLM, tokenizer: LlamaTokenizer, prompt: str, n: i
 
 
 def write_adapter(model: LlamaForCausalLM, folder: Path) -> None:
-    """A LoRA as peft writes one; the model has it merged afterwards."""
+    """Write a LoRA as peft does, and merge it into the model."""
     folder.mkdir()
     tensors = {}
     for name, weights in model.named_parameters():

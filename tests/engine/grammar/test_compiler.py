@@ -1,4 +1,4 @@
-"""Compilation as requests meet it: bounded, off the loop's thread, done once."""
+"""Compilation of grammars: with limits, outside of the loop's thread, once for each grammar."""
 
 from __future__ import annotations
 
@@ -39,15 +39,13 @@ def test_a_grammar_without_bounds_is_refused_in_bounded_time(
 
 
 @pytest.mark.parametrize("by", [signal.SIGABRT, signal.SIGSEGV], ids=str)
-def test_native_code_that_gives_up_on_a_grammar_refuses_it(
-    sandbox: Sandbox, by: signal.Signals
-) -> None:
+def test_a_crash_of_the_compiler_refuses_the_grammar(sandbox: Sandbox, by: signal.Signals) -> None:
     _die(sandbox, by)
     with pytest.raises(InvalidRequest, match="it is too complex"):
         sandbox.check(HARMLESS)
 
 
-def test_processes_that_are_ended_from_outside_are_no_fault_of_the_grammar(
+def test_killed_processes_are_no_fault_of_the_grammar(
     sandbox: Sandbox,
 ) -> None:
     _die(sandbox, signal.SIGTERM)
@@ -59,7 +57,7 @@ def _die(sandbox: Sandbox, by: signal.Signals) -> None:
     """Have each of its processes end so, as soon as it is asked."""
     sandbox.workers.close()
     code = f"import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {int(by)})"
-    sandbox.workers._command = (sys.executable, "-c", code)
+    sandbox.workers.command = (sys.executable, "-c", code)
 
 
 class Held(Sandbox):
@@ -75,9 +73,9 @@ class Held(Sandbox):
         super().check(grammar)
 
 
-def test_others_go_on_while_one_is_stopped() -> None:
+def test_other_grammars_compile_while_one_is_stopped() -> None:
     compiler = GrammarCompiler(ByteVocabulary())
-    compiler._sandbox = held = Held()
+    compiler.sandbox = held = Held()
     hostile = compiler.submit(HOSTILE)
     assert compiler.submit(HARMLESS).result().allows(ord("a"))
     held.others_are_through.set()
@@ -85,7 +83,7 @@ def test_others_go_on_while_one_is_stopped() -> None:
     assert compiler.submit(HARMLESS).result().allows(ord("a"))
 
 
-def test_the_sandbox_hands_on_what_is_wrong(sandbox: Sandbox) -> None:
+def test_the_sandbox_reports_the_error(sandbox: Sandbox) -> None:
     for _ in range(2):
         sandbox.check(HARMLESS)
         with pytest.raises(InvalidRequest, match=r"(?s)invalid regular expression: .*unclosed"):
@@ -110,7 +108,7 @@ class Counting(ByteVocabulary):
         return super().piece(token)
 
 
-def test_the_callers_thread_reads_nothing_and_the_vocabulary_is_read_once() -> None:
+def test_the_vocabulary_is_read_once_in_another_thread() -> None:
     vocabulary = Counting()
     compiler = GrammarCompiler(vocabulary)
     assert not vocabulary.readers, "whoever needs no grammar pays for none"

@@ -1,4 +1,4 @@
-"""Draws within a grammar: the best of what is allowed, and the same whatever was drafted."""
+"""Sampling under a grammar: the best allowed token, the same with and without drafts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from specd.core import Grammar, GrammarKind, SamplingParams, TokenId
 from specd.engine.grammar.compiler import GrammarCompiler
-from specd.engine.grammar.sampler import GuidedSampler
-from specd.engine.grammar.state import GrammarState, NoAllowedToken
+from specd.engine.grammar.state import GrammarState, GuidedSampler, NoAllowedToken
 from specd.engine.grammar.translation import compile_matcher
 from specd.engine.noise import negative_gumbel
 from specd.engine.sampler import CERTAIN, CoupledSampler, Row
 from tests.engine.grammar.vocabulary import ENDS, N_VOCAB, ByteVocabulary
 
-TABLE = GrammarCompiler(ByteVocabulary())._table
+TABLE = GrammarCompiler(ByteVocabulary()).table
 SCHEMA = Grammar(
     kind=GrammarKind.JSON_SCHEMA,
     text='{"type": "object", "properties": {"name": {"type": "string"}, "a": {"type": "number"}},'
@@ -49,7 +48,7 @@ parameters = st.builds(
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.8, 1.5]), st.integers(1, 25))
-def test_without_filters_it_is_the_best_score_of_the_allowed(
+def test_without_filters_the_best_allowed_score_wins(
     seed: int, temperature: float, n_tokens: int
 ) -> None:
     sampler, state = guided(SamplingParams(temperature=temperature, top_k=0, top_p=1, seed=seed))
@@ -66,7 +65,7 @@ def test_without_filters_it_is_the_best_score_of_the_allowed(
 
 
 @given(parameters, st.integers(0, 5), st.integers(1, 6))
-def test_drafts_change_nothing_that_is_said(params: SamplingParams, salt: int, n: int) -> None:
+def test_drafts_do_not_change_the_tokens(params: SamplingParams, salt: int, n: int) -> None:
     sampler, _ = guided(params)
     plain: list[TokenId] = []
     while len(plain) < 30 and (not plain or plain[-1] not in ENDS):
@@ -105,7 +104,7 @@ def test_a_token_that_is_allowed_costs_no_mask(monkeypatch: pytest.MonkeyPatch) 
     assert state.n_accepted == 1
 
 
-def test_a_row_without_any_allowed_token_is_no_silent_token() -> None:
+def test_a_row_without_an_allowed_token_raises() -> None:
     row = np.full(N_VOCAB, -np.inf, dtype=np.float32)
     row[ord("x")] = 1
     sampler, state = guided(SamplingParams())

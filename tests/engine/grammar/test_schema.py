@@ -1,4 +1,4 @@
-"""What a JSON Schema leaves unsaid is read as llama.cpp reads it."""
+"""JSON Schemas get llama.cpp's defaults where they say nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMPILER = GrammarCompiler(ByteVocabulary())
 def accepts(schema: object, text: str) -> bool:
     """Whether an answer may be just that text."""
     grammar = Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema))
-    state = GrammarState(compile_matcher(grammar, COMPILER._table.tokenizer), COMPILER._table)
+    state = GrammarState(compile_matcher(grammar, COMPILER.table.tokenizer), COMPILER.table)
     for byte in text.encode():
         if not state.allows(byte):
             return False
@@ -84,11 +84,11 @@ AGED = {"type": "object", "properties": {"age": {"type": "integer"}}, "required"
         ({"type": "array", "prefixItems": [NAMED]}, '[{"name":1,"age":2}]', False),
     ],
 )
-def test_what_is_unsaid(schema: object, text: str, is_allowed: bool) -> None:
+def test_defaults_follow_llama_cpp(schema: object, text: str, is_allowed: bool) -> None:
     assert accepts(schema, text) is is_allowed
 
 
-def test_data_among_the_keywords_is_left_alone() -> None:
+def test_values_that_look_like_keywords_are_unchanged() -> None:
     data: dict[str, object] = {"type": "integer", "properties": {}}
     schema: dict[str, object] = {"enum": [data], "const": data, "default": data, "examples": [data]}
     assert as_llama_cpp(schema) == schema
@@ -169,7 +169,9 @@ def closed(schema: object) -> object:
 
 @settings(deadline=None)
 @given(st.recursive(scalars(), schemas, max_leaves=6), st.booleans())
-def test_what_is_valid_without_further_properties_is_accepted(made: Valued, is_named: bool) -> None:
+def test_valid_objects_without_further_properties_are_accepted(
+    made: Valued, is_named: bool
+) -> None:
     schema, value = made
     jsonschema.validate(value, closed(schema))  # type: ignore[arg-type]
     if is_named:
@@ -179,9 +181,7 @@ def test_what_is_valid_without_further_properties_is_accepted(made: Valued, is_n
 
 @settings(deadline=None)
 @given(objects(scalars()), objects(scalars()), st.sampled_from(["allOf", "anyOf", "$ref"]))
-def test_parts_of_an_object_do_not_shut_each_other_out(
-    one: Valued, other: Valued, joined_by: str
-) -> None:
+def test_partial_schemas_are_not_closed(one: Valued, other: Valued, joined_by: str) -> None:
     """Whatever says it: properties of its own and those of a part, which has other names."""
     (schema, value), (part, more) = one, other
     properties = {f"x{name}": each for name, each in part["properties"].items()}  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Walks through grammars: a mask says what single checks say, and going back leaves no trace."""
+"""Walks through grammars: masks agree with single checks, and a rollback restores the state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPILER = GrammarCompiler(ByteVocabulary())
 
 def begin(grammar: Grammar, compiler: GrammarCompiler = COMPILER) -> GrammarState:
     """Without the sandbox, which has its own test."""
-    return GrammarState(compile_matcher(grammar, compiler._table.tokenizer), compiler._table)
+    return GrammarState(compile_matcher(grammar, compiler.table.tokenizer), compiler.table)
 
 
 def of_schema(schema: object) -> Grammar:
@@ -105,7 +105,7 @@ grammars = st.one_of(
 
 
 @given(grammars, st.integers(0, 2**32), st.integers(0, 30))
-def test_a_mask_is_what_every_single_token_is_told(grammar: Grammar, seed: int, n: int) -> None:
+def test_a_mask_equals_the_check_of_every_token(grammar: Grammar, seed: int, n: int) -> None:
     state = begin(grammar)
     walk(state, Random(seed), n)
     if not state.is_finished:
@@ -113,7 +113,7 @@ def test_a_mask_is_what_every_single_token_is_told(grammar: Grammar, seed: int, 
 
 
 @given(grammars, st.integers(0, 2**32), st.integers(1, 40), st.data())
-def test_going_back_leaves_no_trace(
+def test_a_rollback_restores_the_state(
     grammar: Grammar, seed: int, n_most: int, data: st.DataObject
 ) -> None:
     state = begin(grammar)
@@ -141,7 +141,7 @@ def test_an_answer_that_ends_fits_its_schema(schema: dict[str, Any], seed: int) 
 
 
 @given(st.integers(0, 2**32))
-def test_any_json_object_can_be_read(seed: int) -> None:
+def test_any_json_object_is_allowed(seed: int) -> None:
     state = begin(Grammar(kind=GrammarKind.JSON))
     random = Random(seed)
     tokens = walk(state, random, 60)
@@ -155,7 +155,7 @@ def test_any_json_object_can_be_read(seed: int) -> None:
     assert isinstance(json.loads(text_of(tokens)), dict)
 
 
-def test_all_ends_are_allowed_exactly_where_the_answer_may_be_over() -> None:
+def test_end_tokens_are_allowed_if_the_answer_may_end() -> None:
     state = begin(Grammar(kind=GrammarKind.REGEX, text="ab?"))
     assert not any(state.allows(end) for end in ENDS)
     state.accept(ord("a"))
@@ -173,11 +173,11 @@ def test_all_ends_are_allowed_exactly_where_the_answer_may_be_over() -> None:
 
 
 @pytest.mark.parametrize("token", [CONTROL, -1, N_VOCAB])
-def test_what_has_no_bytes_is_never_part_of_an_answer(token: TokenId) -> None:
+def test_tokens_without_bytes_are_never_allowed(token: TokenId) -> None:
     assert not begin(Grammar(kind=GrammarKind.REGEX, text=".*")).allows(token)
 
 
-def test_a_vocabulary_that_lacks_what_must_come_is_stuck_until_it_goes_back() -> None:
+def test_a_rollback_recovers_from_a_missing_token() -> None:
     lacking = GrammarCompiler(ByteVocabulary(without="é".encode()))
     state = begin(Grammar(kind=GrammarKind.REGEX, text="a(é|b+c)"), lacking)
     for token in b"abb":
@@ -194,7 +194,7 @@ def test_a_vocabulary_that_lacks_what_must_come_is_stuck_until_it_goes_back() ->
     assert state.allows(ord("a"))
 
 
-def test_a_grammar_beyond_the_limits_of_a_step_is_stuck_until_it_goes_back() -> None:
+def test_a_rollback_recovers_from_an_exceeded_limit() -> None:
     names = {f"p{i}": {"type": "string"} for i in range(800)}
     wide = {"type": "object", "properties": names, "additionalProperties": False}
     state = begin(of_schema({"type": "array", "items": wide}))

@@ -1,4 +1,4 @@
-"""What is thought before a grammar is free, and the answer behind it is not."""
+"""Thinking before an answer is free; the answer after it follows the grammar."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ HARMONY = ("", "<|channel|>final<|message|>")
 
 def begin(thinking: tuple[str, str] | None, text: str = "yes|no") -> GrammarState:
     grammar = Grammar(kind=GrammarKind.REGEX, text=text, thinking=thinking)
-    start = compile_matcher(grammar, COMPILER._table.tokenizer, COMPILER._tags(grammar))
-    return GrammarState(start, COMPILER._table)
+    start = compile_matcher(grammar, COMPILER.table.tokenizer, COMPILER.thinking_tags(grammar))
+    return GrammarState(start, COMPILER.table)
 
 
 def reads(state: GrammarState, answer: str) -> bool:
@@ -66,7 +66,7 @@ def reads(state: GrammarState, answer: str) -> bool:
         (HARMONY, "hm<|channel|>final<|message|>no"),
     ],
 )
-def test_an_answer_may_be_thought_of_in_any_words(tags: tuple[str, str], answer: str) -> None:
+def test_thinking_may_have_any_text(tags: tuple[str, str], answer: str) -> None:
     assert reads(begin(tags), answer)
 
 
@@ -90,13 +90,13 @@ def test_an_answer_may_be_thought_of_in_any_words(tags: tuple[str, str], answer:
         (None, "<think></think>yes"),
     ],
 )
-def test_an_answer_keeps_to_the_grammar_for_all_that(
+def test_the_answer_after_thinking_follows_the_grammar(
     tags: tuple[str, str] | None, answer: str
 ) -> None:
     assert not reads(begin(tags), answer)
 
 
-def test_a_tag_and_the_answers_first_signs_may_share_a_token() -> None:
+def test_a_closing_tag_may_share_a_token_with_the_answer() -> None:
     """As `>{"` is one in many vocabularies."""
     joint = next(token for token in range(N_VOCAB) if VOCABULARY.piece(token) == b'", "')
     for closing, text in (('",', ' "ab'), ('", "', "ab"), ('"', ', "ab')):
@@ -123,7 +123,7 @@ STARTS = st.sampled_from(
 
 
 @given(STARTS, st.integers(0, 2**32), st.integers(0, 25), st.integers(0, 25))
-def test_masks_single_checks_and_going_back_agree(
+def test_masks_single_checks_and_rollbacks_agree(
     start: tuple[tuple[str, str], str], seed: int, n_steps: int, n_back: int
 ) -> None:
     (tags, prefix), random = start, Random(seed)
@@ -144,7 +144,7 @@ def test_masks_single_checks_and_going_back_agree(
         mask = fresh.mask()
         assert (mask == state.mask()).all()
         assert mask.tolist() == [state.allows(token) for token in range(N_VOCAB)]
-        assert not state._matcher.is_error()
+        assert not state._matcher.is_error()  # noqa: SLF001 - nothing else shows its error
 
 
 def test_the_compiler_takes_tags_from_the_request() -> None:

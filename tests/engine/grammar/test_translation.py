@@ -1,4 +1,4 @@
-"""What is refused, with which words, and what the notations accept."""
+"""Which grammars are refused, with which message, and what each kind accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPILER = GrammarCompiler(ByteVocabulary())
 
 def begin(kind: GrammarKind, text: str) -> GrammarState:
     grammar = Grammar(kind=kind, text=text)
-    return GrammarState(compile_matcher(grammar, COMPILER._table.tokenizer), COMPILER._table)
+    return GrammarState(compile_matcher(grammar, COMPILER.table.tokenizer), COMPILER.table)
 
 
 def reads(state: GrammarState, answer: str) -> bool:
@@ -51,7 +51,7 @@ def reads(state: GrammarState, answer: str) -> bool:
         ("regex", "a(", "invalid regular expression: .*unclosed group"),
     ],
 )
-def test_a_wrong_grammar_is_refused_with_its_fault(kind: str, text: str, words: str) -> None:
+def test_an_invalid_grammar_is_refused_with_its_reason(kind: str, text: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=f"(?s){words}") as refused:
         begin(GrammarKind(kind), text)
     assert len(str(refused.value)) < 500
@@ -81,7 +81,7 @@ SCHEMA = {
         '{\n  "name": "",\n  "pets": [\n    "dog"\n  ],\n  "more": {"x": [1.5e3, true]}\n}',
     ],
 )
-def test_a_schema_reads_compact_and_indented_answers(answer: str) -> None:
+def test_a_schema_allows_compact_and_indented_answers(answer: str) -> None:
     assert json.loads(answer)
     assert reads(begin(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)), answer)
 
@@ -101,24 +101,24 @@ def test_a_schema_reads_compact_and_indented_answers(answer: str) -> None:
         '{"name":"Zoë","pets":[]}\n',
     ],
 )
-def test_a_schema_reads_nothing_else(answer: str) -> None:
+def test_a_schema_allows_nothing_else(answer: str) -> None:
     assert not reads(begin(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)), answer)
 
 
-def test_what_cannot_be_enforced_is_left_out_as_ollama_does() -> None:
+def test_unsupported_keywords_are_ignored_as_in_ollama() -> None:
     schema = '{"type": "string", "format": "phone", "not": {"const": "x"}, "x-guidance": 3}'
     assert reads(begin(GrammarKind.JSON_SCHEMA, schema), '"x"')
 
 
 @pytest.mark.contract("format.json")
-def test_any_object_is_json_and_nothing_but_an_object() -> None:
+def test_format_json_allows_only_objects() -> None:
     state = begin(GrammarKind.JSON, "")
     assert reads(state, '{"a": [1, "b", {}, null]}')
     assert not reads(state, "[1]")
     assert reads(begin(GrammarKind.JSON_SCHEMA, "true"), "[1]")
 
 
-def test_gbnf_is_llama_cpps() -> None:
+def test_gbnf_follows_llama_cpp() -> None:
     text = r"""
     # moves of a game
     root ::= "1. " move " " move "\n" ([1-9] [0-9]? ". " move " " move "\n")*

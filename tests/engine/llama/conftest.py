@@ -12,7 +12,7 @@ import pytest
 
 import specd
 from specd.core import Done, EngineRequest, EngineSpec, Image, SamplingParams
-from specd.engine import pair
+from specd.engine import loader
 from specd.engine.backend import Backend, Batch
 from specd.engine.loop import Loop
 from specd.engine.media import Media
@@ -35,7 +35,7 @@ ROUNDING = 0.5
 @dataclass
 class Engine:
     loop: Loop
-    loaded: pair.LoadedPair
+    loaded: loader.LoadedPair
     said: list[ToDaemon] = field(default_factory=list)
 
     def answer(
@@ -72,7 +72,7 @@ def load(target: Path, drafter: Path | None = None, **fields: Any) -> Engine:
         drafter_name="drafter" if drafter else "",
         **{"n_ctx": 512, "n_threads": 1, **fields},
     )
-    loaded = pair.load(spec, lambda _: None)
+    loaded = loader.load_pair(spec, lambda _: None)
     engine = Engine.__new__(Engine)
     said: list[ToDaemon] = []
     engine.loop, engine.loaded, engine.said = make_loop(spec, loaded, said.append), loaded, said
@@ -141,13 +141,13 @@ def assert_same_text(
     asked = {"top_k": 0, "top_p": 1.0, "want_context": True, **asked}
     # Both find the prompt as the other does.
     engine.answer(prompt, **{**asked, "n_predict": 1, "n_draft_max": 0})
-    target, ends, recorders = engine.loop._target, [], []
+    target, ends, recorders = engine.loop.target, [], []
     for how in ({"n_draft_max": 0}, drafting):
         recorder: Any = Recorder(target)
-        engine.loop._target = engine.loop.prefill._target = recorder
+        engine.loop.target = engine.loop.prefill.target = recorder
         ends.append(engine.answer(prompt, **how, **asked)[1])
         recorders.append(recorder)
-    engine.loop._target = engine.loop.prefill._target = target
+    engine.loop.target = engine.loop.prefill.target = target
     plain, drafted = (list(end.context) for end in ends)
     if plain == drafted:
         return ends[1]

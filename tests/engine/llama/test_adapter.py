@@ -55,7 +55,7 @@ def test_several_adapters_add_up(base: Path, one: Path) -> None:
     assert alone.answer("the thing", **GREEDY)[0] != both.answer("the thing", **GREEDY)[0]
 
 
-def test_the_drafter_stays_as_it_is_and_the_promise_holds(base: Path, one: Path) -> None:
+def test_an_adapter_leaves_the_drafter_unchanged_and_is_lossless(base: Path, one: Path) -> None:
     tuned = adapted(base, one, drafter=base)
     bare = adapted(base, drafter=base)
     fixed = {"n_draft_max": 4, "mode": SpeculationMode.FIXED, "temperature": 0.5}
@@ -72,7 +72,7 @@ def test_the_drafter_stays_as_it_is_and_the_promise_holds(base: Path, one: Path)
     assert 0 < accepted[0] < accepted[1]
 
 
-def test_what_an_adapter_takes_is_counted(base: Path, one: Path) -> None:
+def test_memory_of_an_adapter_is_counted(base: Path, one: Path) -> None:
     more = adapted(base, one).loaded.facts.target.total_bytes
     assert more > adapted(base).loaded.facts.target.total_bytes
 
@@ -90,7 +90,7 @@ def test_what_an_adapter_takes_is_counted(base: Path, one: Path) -> None:
     ],
     ids=["absent", "a model", "truncated", "architecture", "type", "other model", "alora"],
 )
-def test_a_bad_adapter_is_refused_with_its_name_and_the_reason(
+def test_a_damaged_adapter_is_refused_with_name_and_reason(
     tmp_path: Path, base: Path, write: Callable[[Path, Path], Path], reason: str
 ) -> None:
     path = write(tmp_path / "bad.gguf", base)

@@ -1,4 +1,4 @@
-"""How far back the caches of real models go: what is kept is right, and what is not is let go."""
+"""How far the caches of real models can be rewound, and that the rest is still right."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def context_of(
 ) -> LlamaContext:
     return LlamaContext(
         model_of(architecture),
-        library.start(),
         n_ctx=1024,
         n_slots=N_SLOTS,
         n_batch=n_batch,
@@ -106,7 +105,7 @@ STEP = st.dictionaries(
 )
 @settings(max_examples=8, deadline=None)
 @given(steps=st.lists(STEP, min_size=4, max_size=14))
-def test_whatever_is_kept_is_what_was_read(
+def test_a_rewound_cache_equals_a_fresh_one(
     architecture: str, role: dict[str, int], steps: list[dict[int, tuple[list[int], int, bool]]]
 ) -> None:
     """Passes of some slots, each followed by rewinds and holds; then all must be as if fresh."""
@@ -139,7 +138,7 @@ def context_window(architecture: str, role: dict[str, int]) -> int:
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "lfm2", "qwen35"])
-def test_a_drafter_with_a_running_state_goes_back_to_where_it_was_held(architecture: str) -> None:
+def test_a_recurrent_drafter_rewinds_to_its_checkpoint(architecture: str) -> None:
     context = context_of(architecture, n_ahead=16)
     read, guessed = list(range(20)), [31, 32, 33]
     context.rewind(0, 0)
@@ -155,10 +154,10 @@ def test_a_drafter_with_a_running_state_goes_back_to_where_it_was_held(architect
 
 
 @pytest.mark.parametrize("architecture", ["lfm2", "qwen35"])
-def test_llama_cpp_agrees_to_rewind_a_state_it_no_longer_has(architecture: str) -> None:
+def test_llama_cpp_accepts_rewinds_beyond_its_snapshots(architecture: str) -> None:
     """The trap that the limits are there for: should this fail, llama.cpp has learned to refuse."""
     context = context_of(architecture, n_rewind=3)
-    memory = NativeMemory(llama_cpp.llama_get_memory(context._handle))
+    memory = NativeMemory(llama_cpp.llama_get_memory(context.handle))
     read = list(range(30))
     context.rewind(0, 0)
     decode(context, {0: (0, read[:29])})
@@ -169,7 +168,7 @@ def test_llama_cpp_agrees_to_rewind_a_state_it_no_longer_has(architecture: str) 
     assert difference.max() > WRONG
 
 
-def test_a_state_is_taken_back_once_and_only_before_the_next_pass() -> None:
+def test_a_state_is_rewound_once_before_the_next_pass() -> None:
     context = context_of("lfm2", n_rewind=3)
     for slot in range(2):
         context.rewind(slot, 0)
@@ -183,9 +182,9 @@ def test_a_state_is_taken_back_once_and_only_before_the_next_pass() -> None:
     assert [context.reusable(0, n) for n in (11, 10, 9)] == [11, 10, 0], "its pass was of two"
 
 
-def test_a_window_is_cut_exactly_as_far_as_it_is_whole() -> None:
+def test_a_window_is_rewound_only_while_it_is_whole() -> None:
     context = context_of("gemma3", n_rewind=8)
-    memory = NativeMemory(llama_cpp.llama_get_memory(context._handle))
+    memory = NativeMemory(llama_cpp.llama_get_memory(context.handle))
     read = [at * 37 % 250 for at in range(600)]
 
     def read_it() -> None:
@@ -207,7 +206,7 @@ def test_a_window_is_cut_exactly_as_far_as_it_is_whole() -> None:
     assert np.abs(next_row(context, 0, shortest - 1) - right).max() > ROUNDING
 
 
-def test_an_exhausted_window_is_read_from_its_beginning() -> None:
+def test_an_exhausted_window_is_read_again() -> None:
     context = context_of("gemma3", n_rewind=8)
     read = [at * 31 % 250 for at in range(600)]
     context.rewind(0, 0)
@@ -221,19 +220,19 @@ def test_an_exhausted_window_is_read_from_its_beginning() -> None:
     "architecture, n_rewind, limit",
     [("llama", 8, None), ("gemma3", 8, None), ("mamba", 8, 0), ("lfm2", 8, 8), ("lfm2", 0, 0)],
 )
-def test_what_can_be_taken_back(architecture: str, n_rewind: int, limit: int | None) -> None:
+def test_rewind_limits_of_each_cache(architecture: str, n_rewind: int, limit: int | None) -> None:
     context = context_of(architecture, n_rewind=n_rewind)
     assert context.rewind_limit == limit
     assert context.has_equal_splits == (limit is not None)
 
 
-def test_large_states_are_remembered_for_fewer_tokens() -> None:
+def test_large_states_have_fewer_snapshots() -> None:
     """The delta net's state is half as large as its tiny file's weights."""
     assert context_of("qwen35", n_rewind=16).rewind_limit == 3
     assert context_of("qwen35", n_rewind=2).rewind_limit == 2
 
 
-def test_a_short_batch_bounds_what_is_remembered() -> None:
+def test_a_short_batch_limits_snapshots() -> None:
     """llama.cpp would end the process over one that its snapshots do not fit in."""
     context = context_of("lfm2", n_rewind=16, n_batch=8)
     assert context.rewind_limit == 6

@@ -12,7 +12,7 @@ import pytest
 from gguf import GGUFReader, TokenType
 
 from specd.core import Grammar, GrammarKind, SpeculationMode, StopReason
-from specd.engine.control_tokens import split_at_control_tokens
+from specd.engine.detokenizer import split_at_control_tokens
 from tests.engine.llama.conftest import BATCH_INVARIANT, DRAFTER, TARGET, Engine, load
 
 #: Tokens that the demo pair often says, here as control tokens.
@@ -48,7 +48,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return load(target, with_controls(DRAFTER, folder / "drafter.gguf"), **BATCH_INVARIANT)
 
 
-def test_a_vocabulary_knows_the_text_of_its_control_tokens(engine: Engine) -> None:
+def test_a_vocabulary_spells_its_control_tokens(engine: Engine) -> None:
     vocabulary = engine.loaded.vocabulary
     for text in CONTROLS:
         before, token = split_at_control_tokens(f"x{text}", vocabulary)
@@ -62,7 +62,7 @@ def test_a_vocabulary_knows_the_text_of_its_control_tokens(engine: Engine) -> No
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_an_answer_shows_them_whoever_drafts(engine: Engine, temperature: float) -> None:
+def test_control_tokens_are_visible_with_any_drafter(engine: Engine, temperature: float) -> None:
     vocabulary, n_accepted, n_shorter = engine.loaded.vocabulary, 0, 0
     for seed in range(6):
         asked = {"seed": seed, "temperature": temperature, "n_predict": 60, "want_context": True}
@@ -81,7 +81,7 @@ def test_an_answer_shows_them_whoever_drafts(engine: Engine, temperature: float)
 
 
 @pytest.mark.parametrize("stop", ["(", "self, f", "):"])
-def test_a_stop_string_is_found_in_what_is_shown(engine: Engine, stop: str) -> None:
+def test_a_stop_string_is_found_in_visible_control_tokens(engine: Engine, stop: str) -> None:
     asked = {"visible": CONTROLS, "n_predict": 80, "temperature": 0.0}
     whole, _ = engine.answer(PROMPT, **asked)
     assert stop in whole
@@ -94,7 +94,7 @@ def test_a_stop_string_is_found_in_what_is_shown(engine: Engine, stop: str) -> N
 @pytest.mark.contract("format.thinking")
 @pytest.mark.parametrize("closing", ["(", ",", "\n", '"""'])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_an_answer_is_thought_of_freely_and_then_keeps_to_its_grammar(
+def test_thinking_is_free_and_the_answer_follows_its_grammar(
     engine: Engine, closing: str, temperature: float
 ) -> None:
     vocabulary = engine.loaded.vocabulary
@@ -128,7 +128,7 @@ def test_an_answer_is_thought_of_freely_and_then_keeps_to_its_grammar(
     assert n_closed > 0
 
 
-def test_whoever_does_not_think_answers_at_once(engine: Engine) -> None:
+def test_an_answer_without_thinking_follows_the_grammar(engine: Engine) -> None:
     grammar = Grammar(kind=GrammarKind.JSON, thinking=("<think>", "</think>"))
     text, _ = engine.answer("value = ", grammar=grammar, n_predict=40, visible=CONTROLS)
     assert re.match(r"\{|<think>", text)

@@ -17,7 +17,7 @@ import llama_cpp
 import pytest
 
 from specd.core import EngineSpec
-from specd.engine.llama import device_placement
+from specd.engine.llama import devices
 from specd.engine.llama.device_placement import DevicePlacement
 from specd.errors import LoadFailed
 from specd.runner import Process
@@ -81,7 +81,7 @@ def params_of(params: llama_cpp.llama_model_params) -> ModelParams:
 
 def _name(address: int) -> str:
     names = ("CPU", *GPUS)
-    return next(name for name in names if device_placement._by_name(name.encode()) == address)
+    return next(name for name in names if devices.by_name(name.encode()) == address)
 
 
 def answer(engine: Engine) -> str:
@@ -95,7 +95,7 @@ def answer(engine: Engine) -> str:
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names that ggml would know on a machine of two, without which no model can be loaded."""
     addresses = {name.encode(): 16 * at for at, name in enumerate(GPUS, start=1)}
-    monkeypatch.setattr(device_placement, "_by_name", addresses.get)
+    monkeypatch.setattr(devices, "by_name", addresses.get)
 
 
 def loaded_params(where: DevicePlacement) -> ModelParams:
@@ -179,7 +179,7 @@ def spec(**fields: object) -> EngineSpec:
         ),
     ],
 )
-def test_llama_cpp_is_told_what_placement_decided(
+def test_the_placement_sets_llama_cpps_parameters(
     asked: EngineSpec, target: ModelParams, drafter: ModelParams | None
 ) -> None:
     """Drafter None: it lies beside the target."""
@@ -187,7 +187,7 @@ def test_llama_cpp_is_told_what_placement_decided(
     assert loaded_params(DevicePlacement.of_drafter(asked)) == (drafter or target)
 
 
-def test_a_projector_goes_where_the_first_layers_go() -> None:
+def test_a_projector_uses_the_first_device() -> None:
     assert DevicePlacement().is_on_gpu
     assert DevicePlacement().first_device() is None
     assert not DevicePlacement(devices=()).is_on_gpu
@@ -198,7 +198,7 @@ def test_a_projector_goes_where_the_first_layers_go() -> None:
 
 
 @pytest.mark.parametrize("device", ["Vulkan7", "GPU-8a1d"])
-def test_a_device_that_is_not_there_is_a_sentence(device: str) -> None:
+def test_a_missing_device_is_an_error_that_names_it(device: str) -> None:
     with pytest.raises(LoadFailed, match=r"device (Vulkan7|CUDA0) not found: llama.cpp finds"):
         load(TARGET, devices=(device,))
 
@@ -244,7 +244,7 @@ def test_a_drafter_in_main_memory_drafts_for_a_target_on_a_device(loads: Loads) 
     assert engine.loaded.facts.drafter is not None
 
 
-def test_a_model_that_embeds_lies_where_it_was_put(tmp_path: Path, loads: Loads) -> None:
+def test_an_embedding_model_follows_its_placement(tmp_path: Path, loads: Loads) -> None:
     path = gguf_embedders.write_bert(tmp_path / "bert.gguf")
     load_encoder(path, devices=("CPU",))
     assert [loaded_params.devices for loaded_params in loads.loaded_params] == [["CPU"]]
@@ -261,7 +261,7 @@ def locked_bytes() -> int:
 
 
 @pytest.mark.parametrize("use_mmap", [None, True, False])
-def test_weights_are_kept_in_memory_where_that_is_asked(
+def test_weights_are_locked_in_memory_on_request(
     tmp_path: Path, loads: Loads, use_mmap: bool | None
 ) -> None:
     """A model this small is within everybody's limit."""
@@ -285,7 +285,7 @@ def test_weights_are_kept_in_memory_where_that_is_asked(
         (False, llama_cpp.LLAMA_LOAD_MODE_NONE),
     ],
 )
-def test_nothing_is_pinned_otherwise(
+def test_weights_are_not_locked_by_default(
     tmp_path: Path, loads: Loads, use_mmap: bool | None, mode: int
 ) -> None:
     before = locked_bytes()
@@ -304,7 +304,7 @@ os.execv(sys.executable, [sys.executable, "-m", "specd.engine", *sys.argv[1:]])
 """
 
 
-async def test_memory_that_may_not_be_pinned_is_one_warning_of_the_daemons(
+async def test_memory_that_cannot_be_locked_gives_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     pinned = EngineSpec(

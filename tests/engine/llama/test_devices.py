@@ -1,4 +1,4 @@
-"""What ggml says of its devices, read through its own functions."""
+"""The GPUs that ggml reports, read through its own functions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import psutil
 import pytest
 
 from specd.core import BackendDevice
+from specd.engine.devices import is_cpu_only
 from specd.engine.llama import devices
-from specd.engine.llama.backends import is_cpu_only
 
 ROOT = Path(__file__).parents[3]
 
 #: Registers two GPUs with the real ggml, as a backend does, and lets the engine tell of them.
 _WITH_TWO_GPUS = """
 import ctypes, sys
-from llama_cpp._ggml import libggml
-from specd.engine import devices
+from llama_cpp.llama_cpp import _lib as libggml
+from specd.engine.llama import devices
 from specd.engine.llama.devices import _Properties
 
 class Device(ctypes.Structure):  # ggml-backend-impl.h: struct ggml_backend_device
@@ -63,7 +63,7 @@ register = libggml["ggml_backend_device_register"]
 register.argtypes, register.restype = [ctypes.c_void_p], None
 for device in (make(b"TEST0", 1, sys.argv[1].encode() or None), make(b"TEST1", 2, None)):
     register(ctypes.addressof(device))
-sys.exit(devices.main())
+devices.print_gpus()
 """
 
 
@@ -78,7 +78,7 @@ def reported_devices(bus_id: str) -> tuple[int, list[list[dict[str, object]]]]:
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_gpus_are_told_with_their_kind_their_place_and_their_memory() -> None:
+def test_gpus_are_listed_with_kind_bus_id_and_memory() -> None:
     status, (by_name, open_device) = reported_devices("0000:C1:00.0")
     assert status == 0
     assert [(gpu["name"], gpu["integrated"]) for gpu in by_name] == [
@@ -97,7 +97,7 @@ def test_gpus_are_told_with_their_kind_their_place_and_their_memory() -> None:
     assert (open_device[1]["bus_id"], open_device[1]["integrated"]) == ("", True)
 
 
-def test_names_are_told_before_a_gpu_is_opened_that_has_no_room() -> None:
+def test_names_are_listed_before_a_full_gpu_is_opened() -> None:
     status, (by_name,) = reported_devices("full")
     assert status != 0
     assert [gpu["name"] for gpu in by_name] == ["TEST0", "TEST1"]
@@ -114,7 +114,7 @@ def test_names_are_told_before_a_gpu_is_opened_that_has_no_room() -> None:
         ([], False),
     ],
 )
-def test_a_build_tells_by_its_files_that_it_has_no_gpus(
+def test_a_cpu_only_build_is_recognised_by_its_files(
     tmp_path: Path, files: list[str], alone: bool
 ) -> None:
     for name in files:
@@ -122,12 +122,12 @@ def test_a_build_tells_by_its_files_that_it_has_no_gpus(
     assert is_cpu_only(tmp_path) is alone
 
 
-def test_what_this_build_s_files_tell_is_true() -> None:
+def test_the_files_of_this_build_agree_with_its_gpus() -> None:
     assert not (is_cpu_only() and devices.gpus())
 
 
-def test_the_processor_is_no_gpu_and_shows_that_structures_are_read_right() -> None:
-    processors = [devices._get(i) for i in range(devices._count())]
+def test_the_cpu_is_no_gpu_and_its_properties_are_read_correctly() -> None:
+    processors = [devices._get(i) for i in range(devices._count())]  # noqa: SLF001 - ggml's own list
     (cpu,) = [p for p in processors if devices.describe_device(p).backend == "CPU"]
     assert cpu not in devices.gpus()
     known = devices.open_device(cpu)

@@ -1,4 +1,4 @@
-"""A real engine process that was loaded to give vectors, asked by the daemon's side of it."""
+"""A real engine process with an embedding model, used through the daemon's client."""
 
 from __future__ import annotations
 
@@ -30,27 +30,29 @@ async def running(weights: Path, *, embeds: bool) -> AsyncIterator[Process]:
         await process.ended()
 
 
-async def test_vectors_of_texts_asked_together_are_those_asked_alone(tmp_path: Path) -> None:
+async def test_parallel_texts_have_the_vectors_of_single_ones(tmp_path: Path) -> None:
     texts = ["", "a", "hello", *(n * "x " for n in range(20)), "long " * 100]
     async with running(write_bert(tmp_path / "bert.gguf"), embeds=True) as process:
-        alone = [await process.embed(text, truncate=True) for text in texts]
-        together = await asyncio.gather(*(process.embed(text, truncate=True) for text in texts))
+        alone = [await process.client.embed(text, truncate=True) for text in texts]
+        together = await asyncio.gather(
+            *(process.client.embed(text, truncate=True) for text in texts)
+        )
         for one, other in zip(alone, together, strict=True):
             assert one.n_tokens == other.n_tokens <= 64
             np.testing.assert_allclose(one.vector, other.vector, atol=5e-3)
-        assert len(await process.tokenize("ab", add_bos=True)) == 4
+        assert len(await process.client.tokenize("ab", add_bos=True)) == 4
         with pytest.raises(errors.ContextLengthExceeded):
-            await process.embed(texts[-1], truncate=False)
-        assert (await process.embed(texts[-1], truncate=True, n_ctx=16)).n_tokens == 16
+            await process.client.embed(texts[-1], truncate=False)
+        assert (await process.client.embed(texts[-1], truncate=True, n_ctx=16)).n_tokens == 16
         with pytest.raises(errors.ContextLengthExceeded):
-            await process.embed(texts[-1][:40], truncate=False, n_ctx=16)
+            await process.client.embed(texts[-1][:40], truncate=False, n_ctx=16)
 
 
-async def test_an_engine_says_so_where_it_is_asked_for_the_other_thing(tmp_path: Path) -> None:
+async def test_an_engine_refuses_the_other_kind_of_request(tmp_path: Path) -> None:
     async with running(write_bert(tmp_path / "bert.gguf"), embeds=True) as process:
-        [failed] = [event async for event in process.generate(request("hello"))]
+        [failed] = [event async for event in process.client.generate(request("hello"))]
         assert isinstance(failed, core.Failed)
         assert failed.message == "this engine gives vectors"
     async with running(write_llama(tmp_path / "llama.gguf"), embeds=False) as process:
         with pytest.raises(errors.InvalidRequest, match="this engine gives text"):
-            await process.embed("a", truncate=True)
+            await process.client.embed("a", truncate=True)

@@ -1,4 +1,4 @@
-"""Vectors of random embedding models, against pooling by hand and against themselves."""
+"""Vectors of random embedding models, compared with pooling by hand and with each other."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from gguf import PoolingType
 
 from specd.core import EngineSpec, ModelMemory
-from specd.engine import embedding
+from specd.engine import loader
 from specd.engine.backend import DecodeFailed
-from specd.engine.embedding import LoadedEncoder
 from specd.engine.llama import library
 from specd.engine.llama.model import LlamaModel
+from specd.engine.loader import LoadedEncoder
 from specd.errors import LoadFailed
 from tests import gguf_architectures, gguf_embedders
 from tests.gguf_embedders import write_bert, write_decoder, write_t5_encoder
@@ -37,7 +37,7 @@ def load(path: Path, **fields: Any) -> LoadedEncoder:
         n_threads=1,
         **{"n_ctx": 512, "flash_attention": False, "kv_cache_type": "f32", **fields},
     )
-    return embedding.load(spec, lambda _: None)
+    return loader.load_encoder(spec, lambda _: None)
 
 
 def vectors(loaded: LoadedEncoder, *texts: str) -> npt.NDArray[np.float64]:
@@ -91,7 +91,7 @@ POOLED = {
 
 @pytest.mark.contract("embed.pooling")
 @pytest.mark.parametrize("pooling", POOLED)
-def test_a_bert_is_pooled_as_its_file_says(tmp_path: Path, pooling: PoolingType) -> None:
+def test_a_bert_uses_the_pooling_of_its_file(tmp_path: Path, pooling: PoolingType) -> None:
     path = write_bert(tmp_path / "bert.gguf", pooling=pooling)
     loaded = load(path)
     tokens = loaded.vocabulary.tokenize(TEXTS[2], add_bos=True)
@@ -102,7 +102,7 @@ def test_a_bert_is_pooled_as_its_file_says(tmp_path: Path, pooling: PoolingType)
 @pytest.mark.contract("embed.pooling")
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("pooling", POOLED)
-def test_a_decoder_is_pooled_as_its_file_says(
+def test_a_decoder_uses_the_pooling_of_its_file(
     tmp_path: Path, pooling: PoolingType, causal: bool
 ) -> None:
     path = write_decoder(tmp_path / "d.gguf", pooling=pooling, causal=causal)
@@ -113,9 +113,7 @@ def test_a_decoder_is_pooled_as_its_file_says(
 
 
 @pytest.mark.parametrize("pooling", POOLED)
-def test_texts_that_share_a_pass_do_not_see_each_other(
-    tmp_path: Path, pooling: PoolingType
-) -> None:
+def test_texts_in_a_shared_pass_are_independent(tmp_path: Path, pooling: PoolingType) -> None:
     for path in (
         write_bert(tmp_path / "bert.gguf", pooling=pooling),
         write_decoder(tmp_path / "causal.gguf", pooling=pooling),
@@ -136,7 +134,7 @@ def test_texts_that_share_a_pass_do_not_see_each_other(
             assert np.array_equal(found[kept], together[kept])
 
 
-def test_a_text_longer_than_a_pass_is_read_in_pieces_where_only_its_end_counts(
+def test_a_long_text_with_last_pooling_is_read_in_pieces(
     tmp_path: Path,
 ) -> None:
     path = write_decoder(tmp_path / "last.gguf", pooling=PoolingType.LAST, shape=LONG)
@@ -148,7 +146,7 @@ def test_a_text_longer_than_a_pass_is_read_in_pieces_where_only_its_end_counts(
     np.testing.assert_allclose(vectors(loaded, text)[0], by_hand, atol=1e-5)
 
 
-def test_a_whole_text_fits_a_pass_where_it_must_however_small_the_batch(tmp_path: Path) -> None:
+def test_bidirectional_texts_fit_one_pass(tmp_path: Path) -> None:
     """llama.cpp ends the process over half a text whose attention looks both ways."""
     for path in (
         write_bert(tmp_path / "bert.gguf"),
@@ -161,7 +159,7 @@ def test_a_whole_text_fits_a_pass_where_it_must_however_small_the_batch(tmp_path
 
 
 @pytest.mark.parametrize("n_texts", [0, 65])
-def test_more_than_a_pass_holds_never_reaches_native_code(tmp_path: Path, n_texts: int) -> None:
+def test_too_many_tokens_never_reach_native_code(tmp_path: Path, n_texts: int) -> None:
     loaded = load(write_bert(tmp_path / "bert.gguf"))
     with pytest.raises(DecodeFailed):
         loaded.encoder.encode([[2]] * n_texts)
@@ -182,7 +180,7 @@ def test_a_text_can_be_as_long_as_the_context(tmp_path: Path) -> None:
         assert np.isfinite(vector).all()
 
 
-def test_a_short_context_is_a_short_context(tmp_path: Path) -> None:
+def test_a_short_context_is_kept(tmp_path: Path) -> None:
     for path in (
         write_bert(tmp_path / "bert.gguf"),
         write_decoder(tmp_path / "last.gguf", pooling=PoolingType.LAST),
@@ -192,7 +190,7 @@ def test_a_short_context_is_a_short_context(tmp_path: Path) -> None:
         assert len(loaded.encoder.encode([[7] * 4])) == 1
 
 
-def test_hybrids_and_windows_are_pooled_too(tmp_path: Path) -> None:
+def test_hybrid_and_windowed_models_are_pooled(tmp_path: Path) -> None:
     for name, write in gguf_architectures.WRITERS.items():
         path = write(tmp_path / f"{name}.gguf", pooling=PoolingType.LAST)
         text = "some words " * 20
@@ -210,7 +208,7 @@ def test_the_encoder_half_of_a_t5_is_pooled(tmp_path: Path) -> None:
     np.testing.assert_allclose(vectors(loaded, *TEXTS), alone, atol=1e-5)
 
 
-def test_facts_name_the_context_and_the_memory(tmp_path: Path) -> None:
+def test_facts_have_the_context_and_the_memory(tmp_path: Path) -> None:
     facts = load(write_bert(tmp_path / "bert.gguf"), n_ctx=64).facts
     assert (facts.n_ctx, facts.n_ctx_train) == (64, 128)
     assert isinstance(facts.target, ModelMemory)
@@ -222,14 +220,14 @@ def test_facts_name_the_context_and_the_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "pooling, reason", [(PoolingType.NONE, "each token"), (PoolingType.RANK, "reranker")]
 )
-def test_a_model_without_a_vector_for_a_text_is_refused(
+def test_a_model_without_pooled_vectors_is_refused(
     tmp_path: Path, pooling: PoolingType, reason: str
 ) -> None:
     with pytest.raises(LoadFailed, match=reason):
         load(write_bert(tmp_path / "bert.gguf", pooling=pooling))
 
 
-def test_a_model_whose_file_names_no_pooling_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_pooling_is_refused(tmp_path: Path) -> None:
     for path in (write_llama(tmp_path / "l.gguf"), write_mamba(tmp_path / "m.gguf")):
         with pytest.raises(LoadFailed, match="each token"):
             load(path)

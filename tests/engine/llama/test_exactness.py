@@ -1,4 +1,4 @@
-"""What the self-check finds of real kernels, and that SPECD_EXACT keeps its word where it must."""
+"""The self-check's findings on real kernels, and the guarantees of SPECD_EXACT."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def together(engine: Engine, asked: Sequence[tuple[str, dict[str, Any]]]) -> lis
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-def test_with_exact_on_a_seed_gives_its_text_alone_and_under_load_with_drafts_and_without(
+def test_with_exact_a_seed_gives_one_text_under_any_load(
     name: str,
 ) -> None:
     engine = load(TARGET, DRAFTER, n_slots=4, n_batch=128, exact=True, **UNEVEN[name])
@@ -74,7 +74,7 @@ def test_with_exact_on_a_seed_gives_its_text_alone_and_under_load_with_drafts_an
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-def test_with_exact_on_the_rows_themselves_are_the_same_to_the_last_bit(name: str) -> None:
+def test_with_exact_rows_are_equal_bit_by_bit(name: str) -> None:
     """Of a prompt that is read anew, and one that is found beside and behind what others left."""
     settings = {"n_slots": 2, "n_batch": 64, "exact": True, **UNEVEN[name]}
     fresh, used = load(TARGET, DRAFTER, **settings), load(TARGET, DRAFTER, **settings)
@@ -93,18 +93,18 @@ def test_with_exact_on_the_rows_themselves_are_the_same_to_the_last_bit(name: st
             assert np.array_equal(row, rows[position])
             compared += 1
         assert compared == end.usage.n_generated
-        fresh.loop._rewind(fresh.loop.slots[0], 0)
-        fresh.loop._rewind(fresh.loop.slots[1], 0)
+        fresh.loop.rewind(fresh.loop.slots[0], 0)
+        fresh.loop.rewind(fresh.loop.slots[1], 0)
 
 
 def record(engine: Engine) -> Recorder:
     recorder = Recorder(engine.loaded.target)
-    engine.loop._target = recorder
+    engine.loop.target = recorder
     return recorder
 
 
 @pytest.mark.parametrize("name", UNEVEN)
-def test_what_is_found_exact_is_exact(name: str) -> None:
+def test_findings_agree_with_generated_text(name: str) -> None:
     """Where it is not, some row of a few dozen answers may differ, and in the end a text."""
     engine = load(TARGET, DRAFTER, n_slots=2, **UNEVEN[name])
     found = engine.loaded.facts.exact
@@ -115,9 +115,9 @@ def test_what_is_found_exact_is_exact(name: str) -> None:
     for seed, prompt in enumerate(PROMPTS):
         draw = {"seed": seed, "n_predict": 30, "want_context": True}
         plain, drafted = record(engine), record(engine)
-        engine.loop._target = plain
+        engine.loop.target = plain
         expected = engine.answer(prompt, **draw, **PLAIN)[1].context
-        engine.loop._target = drafted
+        engine.loop.target = drafted
         said = engine.answer(prompt, **draw, **FIXED)[1].context
         if found.speculation:
             assert said == expected
@@ -131,7 +131,7 @@ def same_rows(plain: Recorder, drafted: Recorder, n_tokens: int) -> bool:
     return bool(compared) and all(np.array_equal(a, b) for a, b in compared)
 
 
-def test_threads_that_share_a_long_cache_are_seen(tmp_path: Path) -> None:
+def test_rounding_by_threads_over_a_long_cache_is_found(tmp_path: Path) -> None:
     """llama.cpp splits 512 cells of a pass of one row among its threads, and of no other pass."""
     path = write_llama(tmp_path / "t.gguf")
     flash: dict[str, Any] = {"kv_cache_type": "f16", "flash_attention": True}
@@ -145,7 +145,7 @@ def test_threads_that_share_a_long_cache_are_seen(tmp_path: Path) -> None:
     assert one is not None
 
 
-def test_the_check_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_the_self_check_leaves_no_buffers(tmp_path: Path) -> None:
     """Neither in the memory that a model is said to take, nor in its cache."""
     path = write_llama(tmp_path / "t.gguf")
     loaded = load(path).loaded
@@ -155,7 +155,7 @@ def test_the_check_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("drafting", [PLAIN, FIXED], ids=["plain", "drafted"])
-def test_without_it_texts_beside_others_part_at_near_ties_drafted_or_not(
+def test_without_exact_texts_differ_only_at_near_ties(
     drafting: dict[str, Any],
 ) -> None:
     """Four equal requests at once, over a cache of f32 without flash attention."""
@@ -163,15 +163,15 @@ def test_without_it_texts_beside_others_part_at_near_ties_drafted_or_not(
     draw = {"top_k": 0, "top_p": 1.0, "n_predict": 48, "want_context": True}
     for seed in range(4):
         for slot in engine.loop.slots:
-            engine.loop._rewind(slot, 0)
+            engine.loop.rewind(slot, 0)
         alone = record(engine)
         expected = engine.answer("def read_file(", seed=seed, **draw, **PLAIN)[1]
-        engine.loop._target = engine.loaded.target
+        engine.loop.target = engine.loaded.target
         for slot in engine.loop.slots:
-            engine.loop._rewind(slot, 0)
+            engine.loop.rewind(slot, 0)
         beside = record(engine)
         together(engine, [("def read_file(", {"seed": seed, **draw, **drafting})] * 4)
-        engine.loop._target = engine.loaded.target
+        engine.loop.target = engine.loaded.target
         for number, end in enumerate(m.event for m in engine.said if isinstance(m, Finished)):
             assert isinstance(end, Done), number
         rows = {position: row for (_, position), row in alone.rows.items()}

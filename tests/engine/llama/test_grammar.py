@@ -1,4 +1,4 @@
-"""Structured answers of the demo pair: valid at any temperature, the same whatever is drafted."""
+"""Structured answers of the demo pair: valid at any temperature, the same with any drafts."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_answers_fit_any_small_schema(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 1.5])
-def test_other_notations_are_kept_too(invariant_demo: Engine, temperature: float) -> None:
+def test_answers_follow_other_kinds_of_grammar(invariant_demo: Engine, temperature: float) -> None:
     asked = {"temperature": temperature, "seed": 3, "n_predict": 200}
     date = Grammar(kind=GrammarKind.REGEX, text="(19|20)[0-9]{2}-[01][0-9]")
     for grammar, pattern in ((CALL, r"def \w+\((\w+(, \w+)*)?\):\n    return \d+\n"), (date, "")):
@@ -143,7 +143,7 @@ def test_other_notations_are_kept_too(invariant_demo: Engine, temperature: float
         assert drafted == plain
 
 
-def test_an_answer_that_is_cut_is_the_beginning_of_the_whole(invariant_demo: Engine) -> None:
+def test_a_truncated_answer_is_a_prefix_of_the_whole(invariant_demo: Engine) -> None:
     asked = {"grammar": of_schema(PERSON), "seed": 1}
     whole, _ = invariant_demo.answer("user = ", n_predict=400, **asked)
     for n_predict in (1, 2, 17):

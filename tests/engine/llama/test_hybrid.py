@@ -1,4 +1,4 @@
-"""Models with a running state: speculation that keeps the promise, and caches that are reused."""
+"""Hybrid and recurrent models: lossless speculation, and caches that are reused."""
 
 from __future__ import annotations
 
@@ -70,15 +70,13 @@ def test_the_text_is_the_same_with_and_without_speculation(
 
 
 @pytest.mark.parametrize("hybrid", HYBRIDS)
-def test_slots_that_share_passes_differ_from_one_alone_by_near_ties(
-    file: Callable[[str], Path], hybrid: str
-) -> None:
+def test_shared_passes_differ_only_at_near_ties(file: Callable[[str], Path], hybrid: str) -> None:
     """Drafts of unequal lengths, a plain slot among them, requests that come and go."""
     target, drafter = file(f"{hybrid} in full"), file(f"{hybrid} of its own mind")
     settings: dict[str, Any] = {"kv_cache_type": "f32", "flash_attention": False}
     crowd, alone = load(target, drafter, n_slots=3, **settings), load(target, **settings)
     together, by_itself = Recorder(crowd.loaded.target), Recorder(alone.loaded.target)
-    crowd.loop._target, alone.loop._target = together, by_itself
+    crowd.loop.target, alone.loop.target = together, by_itself
     draw = {"top_k": 0, "top_p": 1.0, "want_context": True}
     prompts = [f"a {'very ' * n}long thing {n}" for n in range(6)]
     for seed, prompt in enumerate(prompts):
@@ -105,13 +103,13 @@ def test_slots_that_share_passes_differ_from_one_alone_by_near_ties(
 
 
 @pytest.mark.parametrize("kind", [*HYBRIDS, "mamba"])
-def test_a_cache_is_reused_where_it_ends_and_nowhere_else(
+def test_a_recurrent_cache_is_reused_only_at_its_end(
     file: Callable[[str], Path], kind: str
 ) -> None:
     engine, other = load(file(kind), **INVARIANT), load(file(kind), **INVARIANT)
 
     def fresh(prompt: tuple[int, ...]) -> tuple[int, ...]:
-        other.loop._rewind(other.loop.slots[0], 0)
+        other.loop.rewind(other.loop.slots[0], 0)
         return other.answer(prompt, seed=4, want_context=True)[1].context
 
     first = engine.answer("the beginning", seed=4, want_context=True)[1].context
@@ -125,7 +123,7 @@ def test_a_cache_is_reused_where_it_ends_and_nowhere_else(
     assert turn.context == fresh(changed)
 
 
-def test_a_long_answer_of_a_model_that_cannot_shift_is_read_again(
+def test_a_model_that_cannot_shift_rereads_its_context(
     file: Callable[[str], Path],
 ) -> None:
     engine = load(file("qwen35"), file("qwen35"), n_ctx=256, **INVARIANT)
@@ -137,7 +135,7 @@ def test_a_long_answer_of_a_model_that_cannot_shift_is_read_again(
 
 
 @pytest.mark.parametrize("hybrid", HYBRIDS)
-def test_no_more_states_are_kept_than_drafts_are_long(
+def test_snapshots_are_limited_by_the_draft_length(
     file: Callable[[str], Path], hybrid: str
 ) -> None:
     engine = load(file(hybrid), file(hybrid), max_draft=2, **INVARIANT)
@@ -148,9 +146,21 @@ def test_no_more_states_are_kept_than_drafts_are_long(
     assert len(done.speculation.drafted_per_depth) == 2
 
 
-def test_without_snapshots_the_answer_says_why_it_is_plain(file: Callable[[str], Path]) -> None:
+def test_without_snapshots_the_answer_gives_the_reason(file: Callable[[str], Path]) -> None:
     engine = load(file("mamba"), file("llama"))
     stats = engine.answer("hello", n_predict=12)[1].speculation
     assert stats.reason == NoPair.CANNOT_REWIND
     assert stats.draft_n == 0
     assert "cannot remove a token" in stats.detail
+
+
+@pytest.mark.parametrize("hybrid", HYBRIDS)
+def test_without_speculation_no_states_are_kept_to_take_tokens_back(
+    file: Callable[[str], Path], hybrid: str
+) -> None:
+    """Also where the user wants exact texts and the build rounds by the width of a pass."""
+    disabled: dict[str, Any] = {"no_pair_reason": NoPair.DISABLED_BY_USER, "n_threads": 2}
+    engine = load(file(f"{hybrid} in full"), exact=True, n_slots=4, **disabled)
+    drafting = load(file(f"{hybrid} in full"))
+    assert engine.loaded.target.rewind_limit == 0
+    assert drafting.loaded.target.rewind_limit != 0

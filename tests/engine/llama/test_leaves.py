@@ -1,4 +1,4 @@
-"""Rows beside a draft: each is what it would be in the draft's place, and none leaves a trace."""
+"""Leaves: each row equals the one in the draft's place, and the cache keeps none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def model_of(architecture: str) -> LlamaModel:
 def context_of(architecture: str = "llama", *, n_leaves: int = N_LEAVES) -> LlamaContext:
     return LlamaContext(
         model_of(architecture),
-        library.start(),
         n_ctx=256,
         n_slots=N_SLOTS,
         n_batch=64,
@@ -87,7 +86,7 @@ STEP = st.tuples(
 @pytest.mark.parametrize("architecture", ["llama", "qwen2vl"])
 @settings(max_examples=20, deadline=None)
 @given(steps=st.lists(STEP, min_size=3, max_size=10))
-def test_a_leaf_is_what_it_would_be_in_the_drafts_place(
+def test_a_leaf_equals_a_row_in_its_place(
     architecture: str, steps: list[tuple[int, list[int], list[tuple[int, int]], int, str]]
 ) -> None:
     """Passes with leaves in both slots, rewinds between them, and edits of the cache."""
@@ -123,7 +122,7 @@ def test_a_leaf_is_what_it_would_be_in_the_drafts_place(
             history.clear()
 
 
-def test_leaves_take_no_room_for_long() -> None:
+def test_cells_of_leaves_are_freed() -> None:
     """A context as long as its text would be full of them, if any stayed."""
     context = context_of()
     for slot in range(N_SLOTS):
@@ -142,11 +141,11 @@ def test_leaves_take_no_room_for_long() -> None:
     "architecture, n_leaves",
     [("llama", N_LEAVES), ("mamba", 0), ("lfm2", 0), ("qwen35", 0), ("gemma3", 0)],
 )
-def test_only_caches_of_single_tokens_take_leaves(architecture: str, n_leaves: int) -> None:
+def test_only_attention_caches_have_leaves(architecture: str, n_leaves: int) -> None:
     assert context_of(architecture).n_leaves == n_leaves
 
 
-def test_a_cache_with_an_index_takes_none(tmp_path: Path) -> None:
+def test_a_cache_with_an_indexer_has_no_leaves(tmp_path: Path) -> None:
     extra = {"llama.attention.indexer.head_count": 4}
     native_log = library.start()
     native_log.begin()
@@ -156,10 +155,9 @@ def test_a_cache_with_an_index_takes_none(tmp_path: Path) -> None:
     model.close()
 
 
-def test_a_cache_per_slot_takes_none() -> None:
+def test_a_cache_per_slot_has_no_leaves() -> None:
     context = LlamaContext(
         model_of("llama"),
-        library.start(),
         n_ctx=256,
         n_slots=N_SLOTS,
         n_batch=64,
@@ -171,10 +169,9 @@ def test_a_cache_per_slot_takes_none() -> None:
     context.close()
 
 
-def test_there_are_no_more_sequences_than_rows_of_results() -> None:
+def test_sequences_are_limited_by_outputs() -> None:
     context = LlamaContext(
         model_of("llama"),
-        library.start(),
         n_ctx=256,
         n_slots=N_SLOTS,
         n_batch=64,

@@ -62,10 +62,10 @@ def test_drafted_tokens_have_the_logprobs_of_plain_decoding(
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
-def test_they_are_those_of_the_row_before_any_filter_or_grammar(grammar: Grammar | None) -> None:
+def test_logprobs_come_from_the_row_before_filters_and_grammar(grammar: Grammar | None) -> None:
     engine = load(TARGET, DRAFTER)
     recorder = Recorder(engine.loaded.target)
-    engine.loop._target = recorder
+    engine.loop.target = recorder
     _, done, entries = answer(
         engine, grammar=grammar, n_draft_max=6, mode=SpeculationMode.FIXED, n_predict=60
     )

@@ -14,9 +14,13 @@ import psutil
 import pytest
 
 from specd.engine.llama import library
-from specd.engine.llama.control_spellings import MAX_CONTROL_TOKENS, ControlSpellings
 from specd.engine.llama.model import LlamaModel
-from specd.engine.llama.tokenizer_stack import STACK_BYTES, TokenizerStack
+from specd.engine.llama.tokenizer_limits import (
+    MAX_CONTROL_TOKENS,
+    STACK_BYTES,
+    ControlSpellings,
+    TokenizerStack,
+)
 from specd.errors import InvalidRequest
 from tests.gguf_files import SPECIAL_TOKENS, byte_vocabulary, write_llama
 
@@ -50,7 +54,7 @@ RECURSIVE = (
 #: Reads the longest run of each kind that each file's vocabulary allows, and one longer by one.
 _READ_LONGEST = """
 import sys
-from specd.engine.llama import library, tokenizer_stack
+from specd.engine.llama import library, tokenizer_limits
 from specd.engine.llama.model import LlamaModel
 from specd.errors import InvalidRequest
 
@@ -61,11 +65,11 @@ def refusal(vocabulary, text):
     except InvalidRequest as error:
         return str(error)
 
-tokenizer_stack.STACK_BYTES = int(sys.argv[1])
+tokenizer_limits.STACK_BYTES = int(sys.argv[1])
 n_samples = int(sys.argv[2])
 for path in sys.argv[3:]:
     model = LlamaModel(path, library.start())
-    for kind, most in zip(tokenizer_stack.KINDS, model.vocabulary.max_runs(), strict=True):
+    for kind, most in zip(tokenizer_limits.KINDS, model.vocabulary.max_runs(), strict=True):
         for sample in kind.samples[:n_samples] if most is not None else ():
             run = sample * (most // len(sample) + 1)
             print(path, kind.name, repr(sample), most, flush=True)
@@ -96,7 +100,7 @@ def read_longest(stack_bytes: int, n_samples: int, *paths: Path) -> str:
     return done.stdout
 
 
-def test_every_pre_tokenizer_reads_the_longest_run_that_it_allows(tmp_path: Path) -> None:
+def test_every_pre_tokenizer_survives_its_longest_allowed_run(tmp_path: Path) -> None:
     paths = [
         write_llama(tmp_path / f"{name}.gguf", vocabulary=byte_vocabulary(pre=name))
         for name in RECURSIVE
@@ -134,7 +138,7 @@ def test_a_run_that_takes_quadratic_time_is_refused(
         vocabulary.tokenize(text, add_bos=False)
 
 
-def test_control_tokens_beyond_the_bound_are_refused_before_they_are_searched_for(
+def test_too_many_control_tokens_are_refused_before_the_search(
     tmp_path: Path,
 ) -> None:
     path = write_llama(tmp_path / "m.gguf", vocabulary=byte_vocabulary())
@@ -148,7 +152,7 @@ def test_control_tokens_beyond_the_bound_are_refused_before_they_are_searched_fo
     assert len(vocabulary.tokenize("<b> " * (half + 1), add_bos=False)) > half
 
 
-def test_whitespace_counts_as_the_tokens_that_it_becomes() -> None:
+def test_whitespace_is_counted_as_the_tokens_it_becomes() -> None:
     blanks = [*(" " * n for n in range(2, 32)), *("\n" * n for n in range(1, 9))]
     spellings = ControlSpellings.of(["<s>", "</s>", "<|end|>", *blanks, ""])
     assert spellings.prefixes == ("</s>", "<s>", "<|end|"[:6])
@@ -179,15 +183,15 @@ def test_a_megabyte_of_indentation_or_of_numbers_is_read(
 
 
 @pytest.mark.parametrize("text", ["a" * 50_000, "word " * 9_000, " " * 30_000 + "\n" * 30_000])
-def test_long_runs_become_the_same_tokens_as_on_the_usual_stack(tmp_path: Path, text: str) -> None:
+def test_long_runs_give_the_same_tokens_as_the_usual_stack(tmp_path: Path, text: str) -> None:
     # This pre-tokenizer does not recurse, so its plain call is safe.
     path = write_llama(tmp_path / "m.gguf", vocabulary=byte_vocabulary(pre="llama-bpe"))
     vocabulary = LlamaModel(str(path), library.start()).vocabulary
     assert vocabulary.max_runs() == (None, None, None)
-    assert vocabulary.tokenize(text, add_bos=True) == vocabulary._tokenize(text, add_bos=True)
+    assert vocabulary.tokenize(text, add_bos=True) == vocabulary._tokenize(text, add_bos=True)  # noqa: SLF001 - the call on the usual stack
 
 
-def test_the_stack_is_given_back(tmp_path: Path) -> None:
+def test_the_stack_is_freed(tmp_path: Path) -> None:
     path = write_llama(tmp_path / "m.gguf", vocabulary=byte_vocabulary(pre="tekken"))
     vocabulary = LlamaModel(str(path), library.start()).vocabulary
     vocabulary.tokenize("a" * 2_000, add_bos=False)

@@ -1,4 +1,4 @@
-"""The promise: the text for a seed is the same with speculation on, off, at any length."""
+"""Lossless: the text for a seed is the same with speculation on, off, at any length."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ PROMPTS = [
 ]
 
 
-def test_fifty_prompts_say_the_same_with_and_without_speculation(invariant_demo: Engine) -> None:
+def test_fifty_prompts_give_the_same_text_with_and_without_speculation(
+    invariant_demo: Engine,
+) -> None:
     n_accepted = 0
     for seed, prompt in enumerate(PROMPTS):
         plain, _ = invariant_demo.answer(prompt, seed=seed, n_draft_max=0)
@@ -51,7 +53,7 @@ def test_fifty_prompts_say_the_same_with_and_without_speculation(invariant_demo:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.2])
 @pytest.mark.parametrize("repeat_penalty", [1.0, 1.15])
-def test_temperature_and_penalties_keep_the_promise(
+def test_speculation_is_lossless_with_temperature_and_penalties(
     invariant_demo: Engine, temperature: float, repeat_penalty: float
 ) -> None:
     settings = {"temperature": temperature, "repeat_penalty": repeat_penalty, "seed": 5}
@@ -62,7 +64,7 @@ def test_temperature_and_penalties_keep_the_promise(
         assert invariant_demo.answer(prompt, **fixed, **settings)[0] == plain
 
 
-def test_elsewhere_the_first_difference_is_a_near_tie() -> None:
+def test_with_uneven_kernels_the_first_difference_is_a_near_tie() -> None:
     """Kernels that differ by width: where texts part, the rows explain it to the last bit.
 
     No filters, so that a token can win by its score alone: the gap between the two winners is at
@@ -70,7 +72,7 @@ def test_elsewhere_the_first_difference_is_a_near_tie() -> None:
     """
     engine = load(TARGET, DRAFTER, flash_attention=False)
     recorder = Recorder(engine.loaded.target)
-    engine.loop._target = recorder  # the rows are seen nowhere else
+    engine.loop.target = recorder  # the rows are seen nowhere else
     fixed = {"n_draft_max": 4, "mode": SpeculationMode.FIXED}
     for seed, prompt in enumerate(PROMPTS[:30]):
         draw = {"seed": seed, "top_k": 0, "top_p": 1.0, "want_context": True}
@@ -85,11 +87,11 @@ def test_elsewhere_the_first_difference_is_a_near_tie() -> None:
             assert_near_tie(a, b, plain[n_same], drafted[n_same], seed, position)
 
 
-def test_with_other_slots_in_the_pass_the_first_difference_is_a_near_tie() -> None:
+def test_beside_other_slots_the_first_difference_is_a_near_tie() -> None:
     """Slots share one cache, so the order in which attention sums a slot's cells may change."""
     crowd, alone = load(TARGET, DRAFTER, n_slots=3), load(TARGET)
     together, by_itself = Recorder(crowd.loaded.target), Recorder(alone.loaded.target)
-    crowd.loop._target, alone.loop._target = together, by_itself
+    crowd.loop.target, alone.loop.target = together, by_itself
     draw = {"top_k": 0, "top_p": 1.0, "want_context": True}
     for slot, prompt in enumerate(PROMPTS[:3]):
         crowd.loop.submit(slot, request(prompt, seed=slot, n_draft_max=slot * 2, **draw))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scripts.memory_table import MIB, WAYS, loaded_by, rows
+from benchmarks.memory_table import MIB, WAYS, loaded_by, rows, simulate
 from specd.core import EngineSpec
-from specd.engine import pair
-from specd.engine.llama import context, encoder
+from specd.engine.llama import context
 from specd.engine.llama.library import Buffer, BufferUse
 from specd.engine.llama.native import memory_of
 from specd.engine.speculative import controller
-from specd.placement import engine
+from specd.placement import MemoryCorrections, estimate
+from specd.placement.memory_estimator import MemoryEstimator
+from specd.store.shape import read_shape
 from tests.gguf_adapters import write_lora
 from tests.gguf_for_engines import DEMO, small_models
 
@@ -40,7 +42,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, EngineSpec]
     return dict(small_models(tmp_path_factory.mktemp("models")))
 
 
-def test_every_small_model_is_held_against_llama_cpp(models: Mapping[str, EngineSpec]) -> None:
+def test_every_small_model_is_compared_with_llama_cpp(models: Mapping[str, EngineSpec]) -> None:
     assert set(models) == set(MODELS)
 
 
@@ -69,7 +71,7 @@ def test_an_adapter_is_a_part_of_the_weights(
     assert abs(estimated - measured) <= 0.01 * measured + MIB // 8
 
 
-def test_all_parts_make_the_whole_wherever_they_lie() -> None:
+def test_parts_of_the_memory_add_up() -> None:
     (row,) = rows("demo", EngineSpec(weights=str(DEMO / "target.gguf"), n_ctx=256))
     memory = row.measured
     parts = memory.weights_bytes + memory.cache_bytes + memory.scratch_bytes
@@ -77,7 +79,7 @@ def test_all_parts_make_the_whole_wherever_they_lie() -> None:
     assert memory.by_device == (("CPU", memory.total_bytes),)
 
 
-def test_buffers_are_told_by_device() -> None:
+def test_buffers_are_reported_by_device() -> None:
     buffers = [
         Buffer("CUDA0", BufferUse.WEIGHTS, 100),
         Buffer("CUDA1", BufferUse.WEIGHTS, 80),
@@ -121,18 +123,43 @@ def test_buffers_are_told_by_device() -> None:
     ],
     ids=["holes in the mapping", "no holes", "read, not mapped"],
 )
-def test_what_lies_in_another_order_beside_a_mapping_counts_once(
+def test_repacked_weights_count_once(
     buffers: list[Buffer], model_bytes: int, weights_bytes: int
 ) -> None:
     memory = memory_of(buffers, model_bytes)
     assert memory.weights_bytes == memory.total_bytes == weights_bytes
 
 
-def test_sizes_that_are_said_twice_are_the_same() -> None:
-    assert engine.MAX_DRAFT == controller.MAX_DRAFT
-    assert engine._MAX_TEXTS == encoder.MAX_TEXTS
-    assert engine._MIN_WHOLE == encoder._MIN_WHOLE
-    assert engine._MAX_LOGITS_BYTES == encoder._MAX_LOGITS_BYTES
-    assert engine._NON_CAUSAL_BATCH == pair._NON_CAUSAL_BATCH
-    assert engine._STATES_SHARE == context._SNAPSHOT_SHARE
-    assert engine._LEAST_STATES == context._FEWEST_SNAPSHOTS
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.n_slots}x{way.n_ctx}")
+@pytest.mark.parametrize("name", MODELS)
+def test_the_bound_without_a_simulation_is_enough(
+    name: str, way: EngineSpec, models: Mapping[str, EngineSpec]
+) -> None:
+    spec = loaded_by(way, models[name])
+    estimator = MemoryEstimator(read_shape, MemoryCorrections(None))
+    bounds = [bound for bound in estimator.of(spec) if bound is not None]
+    estimator = MemoryEstimator(read_shape, MemoryCorrections(None), simulate)
+    assert estimator.simulate([spec])
+    for bound, simulated in zip(bounds, estimator.of(spec), strict=False):
+        assert simulated is not None
+        assert bound.total_bytes >= simulated.total_bytes - MIB // 8
+        assert bound.on_device(-1) >= simulated.on_device(-1) - MIB // 8
+
+
+def test_a_context_between_two_simulated_ones_is_interpolated(
+    models: Mapping[str, EngineSpec],
+) -> None:
+    spec = replace(models["gemma3"], n_ctx=2048, n_threads=1)
+    estimator = MemoryEstimator(read_shape, MemoryCorrections(None), simulate)
+    assert estimator.simulate([spec])
+    assert not estimator.simulate([spec, replace(spec, n_ctx=1500)])
+    between = replace(spec, n_ctx=1792)
+    exact = MemoryEstimator(read_shape, MemoryCorrections(None), simulate)
+    assert exact.simulate([between])
+    interpolated, measured = (each.of(between)[0].total_bytes for each in (estimator, exact))
+    assert interpolated == pytest.approx(measured, rel=0.02)
+
+
+def test_the_controllers_longest_draft_bounds_the_rows_of_logits() -> None:
+    assert estimate.MAX_DRAFT == controller.MAX_DRAFT
+    assert estimate.STATES_SHARE == context.SNAPSHOT_SHARE

@@ -1,4 +1,4 @@
-"""Models whose logits are no numbers: damaged weights, or an overflow in mid-answer."""
+"""Models with non-finite logits: damaged weights, or an overflow during an answer."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def write_broken(path: Path, value: float) -> Path:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-async def test_a_model_without_numbers_is_refused_with_a_sentence(
-    tmp_path: Path, value: float
-) -> None:
+async def test_a_model_with_non_finite_logits_is_refused(tmp_path: Path, value: float) -> None:
     store = OllamaStore(tmp_path / "models")
     store.add("broken", weights=write_broken(tmp_path / "broken.gguf", value))
     async with (
@@ -41,7 +39,7 @@ async def test_a_model_without_numbers_is_refused_with_a_sentence(
         assert "computes no numbers" in (await reply.json())["error"]
 
 
-async def test_a_drafter_without_numbers_costs_nothing_but_its_drafts(tmp_path: Path) -> None:
+async def test_a_drafter_with_non_finite_logits_costs_only_its_drafts(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     drafter = write_broken(tmp_path / "drafter.gguf", np.nan)
     store.add("m", weights=write_llama(tmp_path / "m.gguf"), draft=drafter)

@@ -1,4 +1,4 @@
-"""Loading: facts of a good pair, a sentence for each bad file, plain service without a drafter."""
+"""Loading: facts of a valid pair, errors for damaged files, plain decoding without a drafter."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_facts_of_the_demo_pair(demo: Engine) -> None:
     assert facts.threshold == at_load.break_even(MAX_DRAFT)
 
 
-def test_a_context_longer_than_the_model_was_trained_for_is_cut_to_that() -> None:
+def test_the_context_is_limited_to_the_training_length() -> None:
     engine = load(TARGET, n_ctx=1_000_000)
     assert engine.loaded.facts.n_ctx == engine.loaded.facts.n_ctx_train
 
 
-def test_a_training_length_that_llama_cpp_cannot_count_bounds_nothing(tmp_path: Path) -> None:
+def test_an_invalid_training_length_limits_nothing(tmp_path: Path) -> None:
     endless = gguf_files.write_llama(
         tmp_path / "endless.gguf", shape=replace(gguf_files.SHAPE, n_ctx=2**31)
     )
@@ -57,7 +57,7 @@ def test_a_training_length_that_llama_cpp_cannot_count_bounds_nothing(tmp_path: 
 
 
 @pytest.mark.contract("sched.oom")
-async def test_a_cache_for_which_there_is_no_memory_is_out_of_memory(tmp_path: Path) -> None:
+async def test_a_cache_without_memory_raises_out_of_memory(tmp_path: Path) -> None:
     """8 GiB of it, in a process that may have 6."""
     shape = replace(gguf_files.SHAPE, n_layer=128, n_ctx=2**18)
     path = gguf_files.write_llama(tmp_path / "deep.gguf", shape=shape)
@@ -76,7 +76,7 @@ def files_of(process: Process) -> set[str]:
     return {Path(part.path).name for part in psutil.Process(process.pid).memory_maps()}
 
 
-async def test_a_drafter_without_room_is_left_out_and_gives_back_what_it_took(
+async def test_a_drafter_without_memory_is_omitted_and_freed(
     tmp_path: Path,
 ) -> None:
     """Its cache would be 8 GiB, in a process that may have 6; that of its target is 128 MiB."""
@@ -98,7 +98,7 @@ async def test_a_drafter_without_room_is_left_out_and_gives_back_what_it_took(
         mapped = files_of(process)
         assert target.name in mapped
         assert drafter.name not in mapped
-        *_, done = [event async for event in process.generate(request("hello", n_predict=4))]
+        *_, done = [event async for event in process.client.generate(request("hello", n_predict=4))]
         assert isinstance(done, Done)
         assert done.speculation.reason == NoPair.NO_VRAM
     finally:
@@ -117,7 +117,7 @@ async def test_a_drafter_without_room_is_left_out_and_gives_back_what_it_took(
     ],
     ids=["truncated", "magic", "counts", "architecture", "absent"],
 )
-def test_a_bad_file_is_refused_with_its_name_and_the_reason(
+def test_a_damaged_file_is_refused_with_name_and_reason(
     tmp_path: Path, write: Callable[[Path], Path], reason: str
 ) -> None:
     path = write(tmp_path / "bad.gguf")
@@ -126,7 +126,7 @@ def test_a_bad_file_is_refused_with_its_name_and_the_reason(
     assert path.name in str(caught.value)
 
 
-def test_a_bad_drafter_leaves_the_target_served_plain_with_the_reason(tmp_path: Path) -> None:
+def test_a_damaged_drafter_is_omitted_with_the_reason(tmp_path: Path) -> None:
     bad = gguf_files.write_truncated(gguf_files.write_llama(tmp_path / "bad.gguf"))
     engine = load(TARGET, bad)
     stats = engine.answer("def f(", n_predict=8)[1].speculation
@@ -135,7 +135,7 @@ def test_a_bad_drafter_leaves_the_target_served_plain_with_the_reason(tmp_path: 
     assert "bad.gguf" in stats.detail
 
 
-def test_a_recurrent_model_is_served_plain_with_the_reason(tmp_path: Path) -> None:
+def test_a_recurrent_model_is_decoded_plainly_with_the_reason(tmp_path: Path) -> None:
     mamba = gguf_files.write_mamba(tmp_path / "mamba.gguf")
     engine = load(mamba, mamba)
     first, done = engine.answer("hello", n_predict=12, seed=1)
@@ -145,7 +145,7 @@ def test_a_recurrent_model_is_served_plain_with_the_reason(tmp_path: Path) -> No
     assert engine.answer("hello", n_predict=12, seed=1)[0] == first
 
 
-def test_a_drafter_with_a_padded_vocabulary_never_drafts_what_the_target_lacks(
+def test_a_padded_vocabulary_never_drafts_unknown_ids(
     tmp_path: Path,
 ) -> None:
     vocabulary = gguf_files.byte_vocabulary()
@@ -161,7 +161,7 @@ def test_a_drafter_with_a_padded_vocabulary_never_drafts_what_the_target_lacks(
 
 
 @pytest.mark.parametrize("mode", SpeculationMode)
-def test_a_pairs_longest_draft_is_all_that_there_is_room_for(mode: SpeculationMode) -> None:
+def test_the_pairs_longest_draft_limits_drafts_and_outputs(mode: SpeculationMode) -> None:
     engine = load(TARGET, DRAFTER, n_slots=2, max_draft=3)
     _, done = engine.answer("def f(", seed=2, n_predict=60, mode=mode, n_draft_max=8)
     deepest = len(done.speculation.drafted_per_depth)
@@ -180,7 +180,7 @@ def test_a_pairs_longest_draft_is_all_that_there_is_room_for(mode: SpeculationMo
 
 
 @pytest.mark.parametrize("token", [-1, 10**6])
-def test_a_token_id_out_of_range_is_refused_and_the_engine_lives(demo: Engine, token: int) -> None:
+def test_an_invalid_token_id_is_refused_and_the_engine_continues(demo: Engine, token: int) -> None:
     demo.said.clear()
     demo.loop.submit(9, request(("def f(", token)))
     end = demo.said[-1]
@@ -189,7 +189,7 @@ def test_a_token_id_out_of_range_is_refused_and_the_engine_lives(demo: Engine, t
     assert demo.answer("def f(", n_predict=4)[1].usage.n_generated > 0
 
 
-def test_text_of_all_kinds_survives_the_tokenizer(demo: Engine) -> None:
+def test_all_kinds_of_text_survive_the_tokenizer(demo: Engine) -> None:
     vocabulary = demo.loaded.vocabulary
     for text in ("def f():\n\treturn 1\r\n", "naïve 漢字 🙂👩‍👩‍👧", "   \n\n\t ", "a" * 5000):
         tokens = vocabulary.tokenize(text, add_bos=False)
@@ -197,7 +197,7 @@ def test_text_of_all_kinds_survives_the_tokenizer(demo: Engine) -> None:
 
 
 @pytest.mark.contract("shift")
-def test_a_long_answer_shifts_its_context_and_goes_on(demo: Engine) -> None:
+def test_a_long_answer_shifts_its_context_and_continues(demo: Engine) -> None:
     engine = load(TARGET, n_ctx=256)
     _, done = engine.answer("x = 1\n" * 60, n_predict=300, temperature=1.0, top_k=0)
     assert done.usage.n_prompt < 256
@@ -206,7 +206,7 @@ def test_a_long_answer_shifts_its_context_and_goes_on(demo: Engine) -> None:
 
 
 @pytest.mark.contract("shift")
-def test_a_request_for_less_of_its_slot_is_answered_as_if_the_model_were_loaded_so() -> None:
+def test_a_requested_context_equals_a_loaded_context() -> None:
     """A prompt that is cut, one that shifts with drafts, and one that may do neither."""
     exact: dict[str, Any] = BATCH_INVARIANT
     small, large = (load(TARGET, DRAFTER, n_ctx=n, **exact) for n in (128, 512))
@@ -227,7 +227,7 @@ def test_a_request_for_less_of_its_slot_is_answered_as_if_the_model_were_loaded_
             assert done.usage.n_prompt == ended.usage.n_prompt
 
 
-def test_a_second_turn_evaluates_only_what_is_new(demo: Engine) -> None:
+def test_a_second_turn_evaluates_only_new_tokens(demo: Engine) -> None:
     _, first = demo.answer("def walk(top):\n    ", n_predict=20, want_context=True)
     _, second = demo.answer((*first.context, "\n    return 7"), n_predict=4)
     assert second.usage.n_cached >= len(first.context) - 1

@@ -1,4 +1,4 @@
-"""Tokens and positions agree, whatever images stand between them."""
+"""Token counts and positions convert both ways, with any images between."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specd.engine.llama.position_map import PositionMap
+from specd.engine.llama.context import PositionMap
 from specd.engine.media import Media, Plane
 
 
@@ -34,7 +34,7 @@ parts = st.lists(
 
 
 @given(parts, st.data())
-def test_a_layout_finds_its_way_there_and_back(
+def test_token_counts_and_positions_convert_both_ways(
     prompt: list[int | Media], data: st.DataObject
 ) -> None:
     layout = PositionMap()
@@ -76,7 +76,7 @@ def next_position(prompt: list[int | Media], n: int) -> int:
     return position
 
 
-def test_an_image_that_the_cache_holds_in_part_counts_for_nothing() -> None:
+def test_a_partial_image_counts_as_no_tokens() -> None:
     layout = PositionMap()
     layout.add(3, flat(6))
     assert [layout.tokens(cache_end) for cache_end in (0, 3, 4, 8, 9, 12)] == [0, 3, 3, 3, 9, 12]

@@ -29,23 +29,23 @@ class InitParams(ctypes.Structure):
     _fields_ = (("mem_size", Z), ("mem_buffer", P), ("no_alloc", ctypes.c_bool))
 
 
-make_tensor = probe._native("ggml_new_tensor_4d", P, P, ctypes.c_int, N, N, N, N)
-multiply = probe._native("ggml_mul_mat", P, P, P, P)
-multiply_chosen = probe._native("ggml_mul_mat_id", P, P, P, P, P)
-add = probe._native("ggml_add", P, P, P, P)
-n_elements = probe._native("ggml_nelements", N, P)
-operation_name = probe._native("ggml_op_name", ctypes.c_char_p, ctypes.c_int)
+make_tensor = library.native_function("ggml_new_tensor_4d", P, P, ctypes.c_int, N, N, N, N)
+multiply = library.native_function("ggml_mul_mat", P, P, P, P)
+multiply_chosen = library.native_function("ggml_mul_mat_id", P, P, P, P, P)
+add = library.native_function("ggml_add", P, P, P, P)
+n_elements = library.native_function("ggml_nelements", N, P)
+operation_name = library.native_function("ggml_op_name", ctypes.c_char_p, ctypes.c_int)
 
 
 @pytest.fixture
 def graph() -> Iterator[Any]:
     """A context of ggml that computes nothing."""
     library.start()
-    begin = probe._native("ggml_init", P, InitParams)
+    begin = library.native_function("ggml_init", P, InitParams)
     context = begin(InitParams(2**20, None, True))
     assert context
     yield context
-    probe._native("ggml_free", None, P)(context)
+    library.native_function("ggml_free", None, P)(context)
 
 
 class Facts(NamedTuple):
@@ -62,7 +62,7 @@ class Facts(NamedTuple):
 
 
 def metadata_of(tensor: int) -> Facts:
-    head = probe._Tensor.from_address(tensor)
+    head = probe.Tensor.from_address(tensor)
     return Facts(
         kind=head.kind,
         extents=tuple(head.extents),
@@ -70,8 +70,8 @@ def metadata_of(tensor: int) -> Facts:
         operation=head.operation,
         sources=tuple(head.sources),
         n_elements=n_elements(tensor),
-        n_bytes=probe._n_bytes_of(tensor),
-        description=probe._operation_of(tensor),
+        n_bytes=probe.n_bytes_of(tensor),
+        description=probe.operation_of(tensor),
     )
 
 
@@ -132,18 +132,16 @@ class Listed(probe.ProbeContext):
                 left, right = result.sources[:2]
                 assert left is not None
                 assert right is not None
-                self.factors.append((probe._name_of(left), metadata_of(left), metadata_of(right)))
+                self.factors.append((probe.name_of(left), metadata_of(left), metadata_of(right)))
         return False
 
 
 @pytest.fixture
 def listed(graph: Any) -> Iterator[Listed]:
     assert_layout(graph)
-    native_log = library.start()
-    model = LlamaModel(str(TARGET), native_log)
+    model = LlamaModel(str(TARGET), library.start())
     context = Listed(
         model,
-        native_log,
         n_ctx=64,
         n_slots=1,
         n_batch=32,
@@ -159,11 +157,11 @@ def listed(graph: Any) -> Iterator[Listed]:
         model.close()
 
 
-def test_the_layout_of_tensors_is_that_of_this_llama_cpp(graph: Any) -> None:
+def test_the_tensor_layout_matches_this_llama_cpp(graph: Any) -> None:
     assert_layout(graph)
 
 
-def test_what_is_read_of_a_real_pass_is_what_ggml_says(listed: Listed) -> None:
+def test_the_probe_reads_a_pass_as_ggml_does(listed: Listed) -> None:
     batch = Batch()
     for position in range(5):
         batch.add(3 + position, position, 0, wants_logits=position == 4)

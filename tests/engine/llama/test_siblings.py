@@ -1,4 +1,4 @@
-"""Siblings on real kernels: where a draft cannot change a text, they cannot either."""
+"""Siblings on real kernels: if drafts are exact, siblings are too."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def branching(**fields: Any) -> tuple[Engine, ByText]:
     spec = EngineSpec(weights=str(TARGET), drafter=str(DRAFTER), n_ctx=512)
     engine.loop = make_loop(spec, engine.loaded, engine.said.append, Branching())
     recorder = ByText(engine.loaded.target)
-    engine.loop._target = recorder
+    engine.loop.target = recorder
     return engine, recorder
 
 
 @pytest.mark.parametrize(
     "settings", [BATCH_INVARIANT, {"kv_cache_type": "q8_0", "flash_attention": True}]
 )
-def test_texts_and_rows_are_those_of_plain_decoding_where_drafts_are_exact(
+def test_exact_drafts_equal_plain_decoding(
     settings: dict[str, Any],
 ) -> None:
     engine, recorder = branching(**settings)
@@ -93,7 +93,7 @@ def test_texts_and_rows_are_those_of_plain_decoding_where_drafts_are_exact(
     assert n_saved > 100
 
 
-def test_a_grammar_is_kept_through_siblings() -> None:
+def test_siblings_follow_the_grammar() -> None:
     engine, recorder = branching(**BATCH_INVARIANT)
     asked = {"grammar": Grammar(kind=GrammarKind.REGEX, text="[a-z]+(, [a-z]+)*"), "n_predict": 40}
     for seed in range(4):
@@ -103,9 +103,9 @@ def test_a_grammar_is_kept_through_siblings() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"exact": True}, {"exact": True, "n_slots": 2}])
-def test_with_exact_on_there_are_none(fields: dict[str, Any]) -> None:
+def test_with_exact_there_are_no_siblings(fields: dict[str, Any]) -> None:
     assert load(TARGET, DRAFTER, **BATCH_INVARIANT, **fields).loaded.target.n_leaves == 0
 
 
-def test_without_a_draft_model_there_are_none() -> None:
+def test_without_a_draft_model_there_are_no_siblings() -> None:
     assert load(TARGET, None, **BATCH_INVARIANT).loaded.target.n_leaves == 0

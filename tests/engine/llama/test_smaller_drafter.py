@@ -1,4 +1,4 @@
-"""A drafter whose vocabulary ends before its target's reads on where the target goes beyond it."""
+"""A drafter whose vocabulary is smaller than its target's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.llama.conftest import load
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_an_id_that_the_drafter_lacks_costs_no_answer(tmp_path: Path, temperature: float) -> None:
+def test_an_id_that_the_drafter_lacks_fails_no_request(tmp_path: Path, temperature: float) -> None:
     vocabulary = gguf_files.byte_vocabulary()
     bigger = vocabulary.with_padding(64)
     # Ordinary ids, so that the target says them as well as any other.

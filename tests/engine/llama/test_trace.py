@@ -1,13 +1,13 @@
-"""Decisions of a real run, written down as it goes and replayed without a model."""
+"""Decisions of a real run, traced and replayed without a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from specd.core import EngineSpec, SpeculationMode
-from specd.engine import pair
+from specd.engine import loader
 from specd.engine.speculative.trace import ObserveStep, Open, Plan, Replay
-from specd.engine.trace_file import TraceReader
+from specd.engine.trace import TraceReader
 from specd.engine.worker import make_controller, make_loop
 from specd.ipc.messages import ToDaemon
 from tests.engine.llama.conftest import DRAFTER, TARGET, request
@@ -26,7 +26,7 @@ def test_a_recorded_run_replays_its_decisions(tmp_path: Path) -> None:
         trace_dir=str(folder),
         max_draft=5,
     )
-    loaded = pair.load(spec, lambda _: None)
+    loaded = loader.load_pair(spec, lambda _: None)
     said: list[ToDaemon] = []
     modes = (SpeculationMode.AUTO, SpeculationMode.FIXED, SpeculationMode.AUTO)
     with make_controller(spec, loaded, None) as controller:

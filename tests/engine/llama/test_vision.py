@@ -1,4 +1,4 @@
-"""Images through real llama.cpp, with mtmd's own reading of the same prompt as the measure."""
+"""Images through real llama.cpp, compared with mtmd's own evaluation of the same prompt."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def seeing(files: Callable[[str], tuple[Path, Path]]) -> Callable[..., Engine]:
 def last_row(engine: Engine, *pieces: str | Image) -> Row:
     """Logits after the prompt."""
     recorder: Any = Recorder(engine.loaded.target)
-    engine.loop._target = engine.loop.prefill._target = recorder
+    engine.loop.target = engine.loop.prefill.target = recorder
     n_prompt = engine.answer(pieces, temperature=0.0, n_predict=1)[1].usage.n_prompt
-    engine.loop._target = engine.loop.prefill._target = engine.loaded.target
+    engine.loop.target = engine.loop.prefill.target = engine.loaded.target
     row: Row = recorder.rows[0, n_prompt - 1]
     return row
 
@@ -101,7 +101,7 @@ def row_of_mtmd(text: Path, projector: Path, *pieces: str | Image) -> Row:
     model = LlamaModel(str(text), native_log)
     params = context_params(n_threads=1, flash_attention=None, kv_cache_type="f16")
     params.n_ctx = params.n_batch = params.n_ubatch = 512
-    context = make_context(model, params, native_log)
+    context = make_context(model, params)
     mtmd_params = mtmd_cpp.mtmd_context_params_default()
     mtmd_params.n_threads = 1
     if "qwen" in text.name:
@@ -150,7 +150,7 @@ def _parts(pieces: Sequence[str | Image]) -> tuple[object, list[int]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_prompt_with_images_is_read_as_the_library_reads_it(
+def test_a_prompt_with_images_gives_the_logits_of_mtmd(
     seeing: Callable[..., Engine], files: Callable[[str], tuple[Path, Path]], kind: str
 ) -> None:
     prompts = [
@@ -164,9 +164,7 @@ def test_a_prompt_with_images_is_read_as_the_library_reads_it(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_seen_matters_and_so_does_its_place(
-    seeing: Callable[..., Engine], kind: str
-) -> None:
+def test_logits_depend_on_the_image_and_its_place(seeing: Callable[..., Engine], kind: str) -> None:
     prompts: list[tuple[str | Image, ...]] = [
         ("see ", ONE),
         ("see ", TWO),
@@ -182,7 +180,7 @@ def test_what_is_seen_matters_and_so_does_its_place(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_batch", [33, 64])
-def test_an_image_larger_than_a_pass_is_read_in_several(
+def test_an_image_larger_than_a_pass_takes_several(
     seeing: Callable[..., Engine], kind: str, n_batch: int
 ) -> None:
     pieces = ("the thing", ONE, "and ", TWO)
@@ -191,9 +189,7 @@ def test_an_image_larger_than_a_pass_is_read_in_several(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_second_turn_reads_the_same_image_from_the_cache_and_never_another(
-    seeing: Callable[..., Engine], kind: str
-) -> None:
+def test_a_second_turn_reuses_only_the_same_image(seeing: Callable[..., Engine], kind: str) -> None:
     engine = seeing(kind)
     seen, first = engine.answer(("see ", ONE, " there"), **GREEDY)
     again, second = engine.answer(("see ", ONE, " there"), **GREEDY)
@@ -206,7 +202,7 @@ def test_a_second_turn_reads_the_same_image_from_the_cache_and_never_another(
     assert other != seen
 
 
-def test_a_prompt_that_ends_in_its_image_is_read_again_from_where_that_begins(
+def test_a_prompt_ending_in_an_image_rereads_the_image(
     seeing: Callable[..., Engine],
 ) -> None:
     engine = seeing("llava")
@@ -216,7 +212,7 @@ def test_a_prompt_that_ends_in_its_image_is_read_again_from_where_that_begins(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_slots_at_once_say_what_each_says_alone(seeing: Callable[..., Engine], kind: str) -> None:
+def test_parallel_slots_answer_as_each_alone(seeing: Callable[..., Engine], kind: str) -> None:
     alone, together = seeing(kind, **INVARIANT), seeing(kind, n_slots=3, **INVARIANT)
     prompts = [("see ", ONE, " there"), ("the thing in another",), (TWO, "in")]
     together.said.clear()
@@ -250,7 +246,7 @@ def test_the_text_is_the_same_with_and_without_speculation(
 
 
 @pytest.mark.parametrize("kind", ["gemma3 window", "qwen35"])
-def test_caches_of_other_kinds_keep_images_whole(seeing: Callable[..., Engine], kind: str) -> None:
+def test_other_caches_keep_images_whole(seeing: Callable[..., Engine], kind: str) -> None:
     engine = seeing(kind, **INVARIANT)
     fresh, _ = engine.answer(("see ", ONE, " there"), **GREEDY)
     engine.answer(("see ", ONE, " there", fresh, TWO, "and"), **GREEDY)
@@ -261,7 +257,7 @@ def test_caches_of_other_kinds_keep_images_whole(seeing: Callable[..., Engine], 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_steps", [1, 2, 3, 5])
-def test_one_that_leaves_in_its_image_leaves_nothing_wrong_behind(
+def test_cancelling_inside_an_image_leaves_a_valid_cache(
     seeing: Callable[..., Engine], kind: str, n_steps: int
 ) -> None:
     engine = seeing(kind, **INVARIANT)
@@ -275,7 +271,7 @@ def test_one_that_leaves_in_its_image_leaves_nothing_wrong_behind(
     assert engine.answer(pieces, **GREEDY)[0] == expected
 
 
-def test_an_image_too_large_for_its_context_is_made_smaller(seeing: Callable[..., Engine]) -> None:
+def test_an_image_too_large_for_its_context_is_scaled(seeing: Callable[..., Engine]) -> None:
     """Of a model that has as many tokens as an image has squares; n_ctx is 512."""
     huge = Image(picture(5, (640, 480)))
     done = seeing("qwen2vl").answer(("see ", huge, " there"), **GREEDY)[1]
@@ -283,7 +279,7 @@ def test_an_image_too_large_for_its_context_is_made_smaller(seeing: Callable[...
 
 
 @pytest.mark.contract("images.served")
-def test_files_of_all_kinds_are_seen_alike(seeing: Callable[..., Engine]) -> None:
+def test_all_image_formats_give_the_same_answer(seeing: Callable[..., Engine]) -> None:
     engine = seeing("llava")
     rows = [last_row(engine, "see ", Image(picture(1, kind=kind)), "a") for kind in FORMATS]
     for row in rows[1:]:
@@ -301,7 +297,7 @@ def test_files_of_all_kinds_are_seen_alike(seeing: Callable[..., Engine]) -> Non
         (b"%PDF-1.7", "PNG"),
     ],
 )
-def test_what_cannot_be_shown_costs_one_answer_with_its_reason(
+def test_an_invalid_image_fails_one_request(
     seeing: Callable[..., Engine], data: bytes, reason: str
 ) -> None:
     engine = seeing("llava")
@@ -338,7 +334,7 @@ def cut(path: Path) -> Path:
     ],
     ids=["absent", "a model", "truncated", "width", "type"],
 )
-def test_a_bad_projector_is_refused_with_its_name_and_the_reason(
+def test_a_damaged_projector_is_refused_with_name_and_reason(
     tmp_path: Path, write: Callable[[Path], Path], reason: str
 ) -> None:
     path = write(tmp_path / "bad.gguf")
@@ -347,7 +343,7 @@ def test_a_bad_projector_is_refused_with_its_name_and_the_reason(
     assert path.name in str(caught.value)
 
 
-def test_what_a_projector_takes_is_counted(files: Callable[[str], tuple[Path, Path]]) -> None:
+def test_memory_of_a_projector_is_counted(files: Callable[[str], tuple[Path, Path]]) -> None:
     text, projector = files("llava")
     facts = load(text, projector=str(projector)).loaded.facts
     more = facts.target.total_bytes - load(text).loaded.facts.target.total_bytes
@@ -355,7 +351,7 @@ def test_what_a_projector_takes_is_counted(files: Callable[[str], tuple[Path, Pa
 
 
 @pytest.mark.contract("audio.served")
-def test_a_sound_is_heard_as_the_library_hears_it(
+def test_a_sound_gives_the_logits_of_mtmd(
     seeing: Callable[..., Engine], files: Callable[[str], tuple[Path, Path]]
 ) -> None:
     pieces = ("hear ", Image(sound(1)), " and ", Image(sound(2, seconds=40.0)), "the")
@@ -376,7 +372,7 @@ def test_a_sound_is_heard_as_the_library_hears_it(
     ],
     ids=["image", "no mp3", "short", "a sample", "no wav"],
 )
-def test_what_cannot_be_heard_costs_one_answer_with_its_reason(
+def test_an_invalid_sound_fails_one_request(
     seeing: Callable[..., Engine], data: bytes, reason: str
 ) -> None:
     assert re.search(reason, refused(seeing("ultravox"), data))

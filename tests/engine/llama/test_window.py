@@ -44,9 +44,9 @@ def fresh(gemma: Path) -> Engine:
 def rows_of(engine: Engine, prompt: tuple[int, ...], **fields: Any) -> tuple[Done, dict[int, Row]]:
     """The end of an answer, and the row after each position it was drawn from."""
     recorder = Recorder(engine.loaded.target)
-    engine.loop._target = recorder
+    engine.loop.target = recorder
     _, done = engine.answer(prompt, want_context=True, **fields)
-    engine.loop._target = engine.loaded.target
+    engine.loop.target = engine.loaded.target
     return done, {position: row for (_, position), row in recorder.rows.items()}
 
 
@@ -64,22 +64,22 @@ PROMPT = st.tuples(st.integers(0, 800), st.lists(st.integers(0, 250), min_size=1
 
 @settings(max_examples=6, deadline=None)
 @given(prompts=st.lists(PROMPT, min_size=4, max_size=8), seed=st.integers(0, 99))
-def test_text_after_a_reused_prefix_is_that_of_a_fresh_engine(
+def test_a_reused_prefix_gives_the_text_of_a_fresh_engine(
     used: Engine, fresh: Engine, prompts: list[tuple[int, list[int]]], seed: int
 ) -> None:
     for n_shared, end in prompts:
         prompt = (*TEXT[:n_shared], *end)
         fields = {"seed": seed, "n_predict": 12}
         said = rows_of(used, prompt, n_draft_max=4, mode=SpeculationMode.FIXED, **fields)
-        fresh.loop._rewind(fresh.loop.slots[0], 0)
+        fresh.loop.rewind(fresh.loop.slots[0], 0)
         expected = rows_of(fresh, prompt, **fields)
         assert expected[0].usage.n_cached == 0
         assert_same_text(said, expected)
 
 
-def test_a_prefix_is_reused_near_its_end_and_not_far_before_it(used: Engine) -> None:
+def test_a_windowed_prefix_is_reused_only_near_its_end(used: Engine) -> None:
     for slot in used.loop.slots:
-        used.loop._rewind(slot, 0)
+        used.loop.rewind(slot, 0)
 
     def n_cached(*prompt: int) -> int:
         return used.answer(prompt, n_predict=4)[1].usage.n_cached
@@ -87,11 +87,11 @@ def test_a_prefix_is_reused_near_its_end_and_not_far_before_it(used: Engine) -> 
     assert n_cached(*TEXT) == 0
     assert n_cached(*TEXT[:-5], 1) == len(TEXT) - 5
     for slot in used.loop.slots[1:]:
-        used.loop._rewind(slot, 0)
+        used.loop.rewind(slot, 0)
     assert n_cached(*TEXT[:300], 1) == 0
 
 
-def test_a_long_answer_goes_on_and_reads_again_what_it_kept(gemma: Path, fresh: Engine) -> None:
+def test_a_long_answer_continues_after_rereading(gemma: Path, fresh: Engine) -> None:
     engine = load(gemma, gemma, n_ctx=512, n_slots=2, **IN_FULL)
     assert not engine.loaded.target.can_shift
     fixed = {"n_draft_max": 4, "mode": SpeculationMode.FIXED}
@@ -100,18 +100,18 @@ def test_a_long_answer_goes_on_and_reads_again_what_it_kept(gemma: Path, fresh: 
     assert done.speculation.draft_n_accepted > 300, "the drafter lost its place"
     # The last token depends on what is left of the text, whatever was read before.
     left = tuple(done.context[:-1])
-    fresh.loop._rewind(fresh.loop.slots[0], 0)
+    fresh.loop.rewind(fresh.loop.slots[0], 0)
     _, right = rows_of(fresh, left, n_predict=1)
     assert np.abs(rows[len(left) - 1] - right[len(left) - 1]).max() < ROUNDING
 
 
-def test_where_the_cache_is_no_longer_than_the_window_it_shifts(gemma: Path) -> None:
+def test_a_cache_within_the_window_shifts(gemma: Path) -> None:
     engine = load(gemma, n_ctx=256, n_batch=256)
     assert engine.loaded.target.can_shift
     assert engine.answer(TEXT[:200], n_predict=150)[1].usage.n_generated == 150
 
 
-def test_windows_cost_the_memory_they_look_at(gemma: Path) -> None:
+def test_a_windowed_cache_takes_the_memory_of_its_window(gemma: Path) -> None:
     """Twice the context costs no more than that of the layers that look at all of it."""
     lean: dict[str, Any] = {"flash_attention": True, "kv_cache_type": "f16", "n_batch": 32}
     short, long = (load(gemma, n_ctx=n, **lean).loaded.facts.target for n in (4096, 8192))

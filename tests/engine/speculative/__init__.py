@@ -1,1 +1,1 @@
-"""Drafting and deciding."""
+"""Tests of drafting and of the controller."""

@@ -1,4 +1,4 @@
-"""What a margin and a depth say of acceptance, learned online."""
+"""Chances of acceptance by margin and depth, learned online."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def observe(pair: Acceptance, confidences: Sequence[float], n_right: int, n_judg
 
 
 @pytest.mark.parametrize("drafter", DrafterKind)
-def test_an_untaught_estimate_rises_with_the_confidence(drafter: DrafterKind) -> None:
+def test_initial_estimates_rise_with_confidence(drafter: DrafterKind) -> None:
     fresh = Acceptance.of(drafter)
     believed = [fresh.of_confidence(n / 20) for n in range(800)]
     assert believed == sorted(believed)
@@ -46,7 +46,7 @@ def test_each_margin_learns_its_own_rate() -> None:
     assert learned.of_confidence(3.5) == pytest.approx(0.95, abs=0.08)
 
 
-def test_tokens_behind_a_refusal_are_no_observation() -> None:
+def test_tokens_after_a_rejection_are_not_observed() -> None:
     learned = untaught()
     for _ in range(50):
         observe(learned, [0.05, 9.0, 9.0], 0, 1)
@@ -55,7 +55,7 @@ def test_tokens_behind_a_refusal_are_no_observation() -> None:
     assert len(learned.by_depth) == 1
 
 
-def test_a_surprise_is_news_for_all_bins_and_the_expected_is_none() -> None:
+def test_a_surprise_moves_all_bins() -> None:
     useless = untaught()
     for _ in range(4):
         observe(useless, [9.0], 0, 1)
@@ -69,7 +69,7 @@ def test_a_surprise_is_news_for_all_bins_and_the_expected_is_none() -> None:
     assert sure.of_confidence(0.05) == pytest.approx(before, abs=0.25)
 
 
-def test_what_was_learned_long_ago_is_forgotten() -> None:
+def test_old_observations_are_forgotten() -> None:
     estimate = Estimate(0.5)
     for _ in range(20000):
         estimate.learn(1.0 - estimate.mean)
@@ -79,7 +79,7 @@ def test_what_was_learned_long_ago_is_forgotten() -> None:
     assert 0.3 < estimate.mean < 0.45
 
 
-def test_one_odd_text_does_not_spoil_what_is_known_of_others() -> None:
+def test_one_unusual_text_does_not_spoil_the_pairs_estimates() -> None:
     pair = untaught()
     for _ in range(100):
         observe(pair, [4.0], 1, 1)
@@ -106,7 +106,7 @@ def test_a_fixed_length_teaches_the_pair_nothing() -> None:
     assert pair == untaught()
 
 
-def test_depths_are_conditional_on_those_before() -> None:
+def test_chances_by_depth_are_conditional() -> None:
     learned = untaught()
     for i in range(200):
         observe(learned, [1.0, 1.0], 2 if i % 2 else 1, 2)
@@ -126,7 +126,7 @@ def test_a_request_learns_faster_than_its_pair() -> None:
     assert request.of_confidence(1.0) < pair.of_confidence(1.0) - 0.1
 
 
-def test_a_text_that_differs_is_judged_in_bins_that_it_has_not_shown() -> None:
+def test_a_texts_shift_applies_to_unseen_bins() -> None:
     pair = untaught()
     harder, easier = TextAcceptance(pair), TextAcceptance(pair)
     for _ in range(12):
@@ -144,7 +144,7 @@ guesses = st.lists(
 
 
 @given(guesses, st.sampled_from([0.0, 0.3, 1.0]))
-def test_a_chance_stays_one_and_surer_guesses_are_not_believed_less(
+def test_chances_are_probabilities_and_rise_with_confidence(
     drafts: list[tuple[list[float], int]], mean: float
 ) -> None:
     pair = untaught()
@@ -158,14 +158,14 @@ def test_a_chance_stays_one_and_surer_guesses_are_not_believed_less(
     assert believed == sorted(believed)
 
 
-def test_what_lookup_finds_is_believed_the_more_the_longer_it_matches() -> None:
+def test_longer_lookup_matches_have_higher_chances() -> None:
     fresh = Acceptance.of(DrafterKind.LOOKUP)
     believed = [fresh.of_confidence(float(n)) for n in range(3, 40)]
     assert believed == sorted(believed)
     assert believed[0] < 0.5 < believed[-1]
 
 
-def test_what_nobody_judged_teaches_nothing() -> None:
+def test_unjudged_tokens_teach_nothing() -> None:
     learned = untaught()
     observe(learned, [1.0, 1.0, 1.0], 0, 0)
     assert learned.by_depth == []

@@ -1,4 +1,4 @@
-"""No answer loses more than its budget allows, whatever its drafts come to."""
+"""No answer loses more time than its budget allows, whatever its drafts give."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from specd.engine.speculative.controller import (
 from specd.engine.speculative.cost_model import CostModel
 
 
-def test_what_was_gained_is_there_to_be_lost() -> None:
+def test_gained_time_increases_the_budget() -> None:
     budget = LossBudget()
     assert budget.left_s(1.0) == pytest.approx(2.05)
     budget.add_step(1, 3.0, 1.0)
@@ -43,7 +43,7 @@ def test_what_was_gained_is_there_to_be_lost() -> None:
     assert budget.left_s(1.0) == pytest.approx(2.0 + 0.05 * 107 - 2.0 + 3.0)
 
 
-def test_probes_are_paid_from_what_plain_steps_save() -> None:
+def test_plain_steps_earn_the_probe_budget() -> None:
     budget = ProbeBudget()
     n_steps = n_probes = 0
     while n_steps < 10_000:
@@ -63,7 +63,7 @@ def test_probes_are_paid_from_what_plain_steps_save() -> None:
     assert not budget.can_afford(0.9, 16), "an answer so short cannot win that back"
 
 
-def test_an_answer_that_has_spent_its_budget_says_so_until_it_has_earned_more() -> None:
+def test_a_spent_budget_is_reported_until_it_recovers() -> None:
     """The first row costs one and a half passes here, so that one refused draft is all."""
     controller = Controller(CostModel({1: 1.0, 2: 2.5, 17: 2.6}, 0.05, 0.0), None)
     controller.open(1, None, SpeculationMode.AUTO, 0.0, [MODEL])
@@ -117,7 +117,7 @@ step = st.tuples(
 
 @settings(deadline=None)
 @given(costs, histories, st.none() | st.floats(0.0, 1.0), st.data(), st.sampled_from([1, 2, 4]))
-def test_no_answer_is_further_behind_than_its_budget(
+def test_no_answer_loses_more_than_its_budget(
     costs: CostModel,
     history: PairHistory,
     threshold: float | None,

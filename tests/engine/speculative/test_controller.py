@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -24,102 +23,9 @@ from specd.engine.speculative.controller import (
     temperature_band,
 )
 from specd.engine.speculative.cost_model import CostModel
+from specd.engine.speculative.draft_proposal import RowCandidates, allocate_rows
 from specd.engine.speculative.drafter_stats import DOES_NOT_PAY, LOW_ACCEPTANCE
-from specd.engine.speculative.siblings import RowCandidates, allocate_rows
-
-#: V(w)/V(1) of a 1 B model on two cores, as docs/speculation.md tells: steps of four rows.
-CPU = {1: 1.0, 2: 1.6, 3: 1.76, 4: 1.83, 5: 2.82, 8: 2.85, 9: 3.9, 17: 7.0}
-#: A machine where wide passes are almost free.
-GPU = {1: 1.0, 17: 1.15}
-
-
-@dataclass
-class Text:
-    """A simulated text: each drafted token is accepted with the chance its margin suggests."""
-
-    rate: float
-    draw: random.Random
-
-    def margin(self) -> float:
-        return self.draw.expovariate(0.4)
-
-    def accepted(self, margin: float) -> bool:
-        chance = self.rate + (1 - self.rate) * self.rate * (margin > 2)
-        return self.draw.random() < chance
-
-
-@dataclass
-class Run:
-    tokens: int = 0
-    seconds: float = 0.0
-    drafted: int = 0
-    drafting_steps: int = 0
-
-    @property
-    def speed(self) -> float:
-        return self.tokens / self.seconds
-
-
-def run(
-    controller: Controller,
-    truth: CostModel,
-    text: Text,
-    n_steps: int,
-    *,
-    n_max: int | None = None,
-    mode: SpeculationMode = SpeculationMode.AUTO,
-    request_id: int = 1,
-) -> Run:
-    """Drive one open request; time passes as `truth` says."""
-    total = Run()
-    for _ in range(n_steps):
-        margins: list[float] = []
-        limit = controller.plan(request_id, 0, 1)
-        while len(margins) < limit:
-            margins.append(text.margin())
-            if not controller.extend(request_id, margins):
-                break
-        ((sent_by, n_sent),) = controller.choose([(request_id, margins)])
-        n_right = 0
-        while n_right < len(margins) and text.accepted(margins[n_right]):
-            n_right += 1
-        n_accepted = min(n_right, n_sent)
-        # The token after the last one kept judges one guess more, be it unsent.
-        n_known = n_accepted + 1
-        guesses: list[Guess] = []
-        if margins:
-            controller.observe_draft(len(margins), 0, truth.draft_s(len(margins)))
-            n_judged = min(n_known, len(margins))
-            guesses = [(MODEL, margins, min(n_right, n_known), n_judged)]
-            total.drafting_steps += 1
-        controller.observe_step(request_id, sent_by, n_sent, n_accepted, guesses)
-        seconds = truth.target_s(1 + n_sent)
-        controller.observe_target(1 + n_sent, seconds)
-        total.tokens += n_accepted + 1
-        total.seconds += seconds + truth.draft_s(len(margins))
-        total.drafted += len(margins)
-    return total
-
-
-def make(
-    costs: dict[int, float], draft_step_s: float = 0.05, threshold: float | None = None
-) -> Controller:
-    return Controller(CostModel(costs, draft_step_s, draft_step_s / 10), threshold)
-
-
-def speed_of(
-    costs: dict[int, float], rate: float, n_max: int | None, mode: SpeculationMode, seed: int = 3
-) -> float:
-    controller = make(costs)
-    controller.open(1, n_max, mode, 0.8, [MODEL])
-    text = Text(rate, random.Random(seed))
-    return run(controller, CostModel(costs, 0.05), text, 1500, n_max=n_max, mode=mode).speed
-
-
-def mean_speed(
-    costs: dict[int, float], rate: float, n_max: int | None, mode: SpeculationMode
-) -> float:
-    return statistics.mean(speed_of(costs, rate, n_max, mode, seed) for seed in range(3))
+from tests.engine.speculative.simulated_text import CPU, GPU, Text, make, run
 
 
 @pytest.mark.parametrize("mode", SpeculationMode)
@@ -135,7 +41,7 @@ def mean_speed(
         (-1, 4, 0),
     ],
 )
-def test_a_pairs_longest_draft_bounds_every_request(
+def test_the_pairs_longest_draft_limits_every_request(
     mode: SpeculationMode, max_draft: int | None, n_max: int | None, longest: int
 ) -> None:
     controller = Controller(CostModel(GPU, 0.001), 0.0, max_draft=max_draft)
@@ -146,28 +52,16 @@ def test_a_pairs_longest_draft_bounds_every_request(
     assert controller.extend(1, margins[1:]) or not longest
 
 
-@pytest.mark.parametrize("costs", [CPU, GPU], ids=["cpu", "gpu"])
-@pytest.mark.parametrize("rate", [0.05, 0.3, 0.6, 0.8, 0.95])
-def test_auto_comes_near_the_best_fixed_length_in_hindsight(
-    costs: dict[int, float], rate: float
-) -> None:
-    best = max(
-        mean_speed(costs, rate, k, SpeculationMode.FIXED if k else SpeculationMode.AUTO)
-        for k in (0, 1, 2, 3, 4, 6, 8)
-    )
-    assert mean_speed(costs, rate, None, SpeculationMode.AUTO) >= 0.95 * best
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.0, 0.1))
-def test_a_useless_drafter_costs_next_to_nothing(seed: int, rate: float) -> None:
+def test_a_useless_drafter_costs_little(seed: int, rate: float) -> None:
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     total = run(controller, CostModel(CPU, 0.05), Text(rate, random.Random(seed)), 1000)
     assert total.speed >= 0.97
 
 
-def test_a_new_drafter_that_is_never_right_is_given_up_in_its_first_short_answer() -> None:
+def test_a_drafter_that_is_never_right_is_parked_in_its_first_answer() -> None:
     steep = {1: 1.0, 2: 2.4, 3: 3.3, 9: 4.5, 17: 7.0}
     for seed in range(20):
         controller = make(steep, 0.02)
@@ -179,7 +73,7 @@ def test_a_new_drafter_that_is_never_right_is_given_up_in_its_first_short_answer
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.3])
-def test_the_threshold_parks_a_request_whatever_the_costs_say(rate: float) -> None:
+def test_the_threshold_parks_a_request_at_any_cost(rate: float) -> None:
     """Passes and drafts are free here: only the user's guard rail is left."""
     free = {1: 1.0, 17: 1.0}
     controller = make(free, draft_step_s=1e-6, threshold=0.6)
@@ -192,7 +86,7 @@ def test_the_threshold_parks_a_request_whatever_the_costs_say(rate: float) -> No
     assert n_drafting < 500, "most of the time it is off"
 
 
-def test_a_parked_request_probes_ever_more_rarely() -> None:
+def test_probes_of_a_parked_request_get_rarer() -> None:
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     truth, text = CostModel(CPU, 0.05), Text(0.0, random.Random(1))
@@ -202,7 +96,7 @@ def test_a_parked_request_probes_ever_more_rarely() -> None:
     assert controller.state(1)[1] in {DOES_NOT_PAY, LOW_ACCEPTANCE}
 
 
-def test_drafting_resumes_when_the_text_turns() -> None:
+def test_drafting_resumes_when_the_text_becomes_easy() -> None:
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     truth = CostModel(CPU, 0.05)
@@ -221,7 +115,7 @@ def test_probing_costs_about_a_hundredth() -> None:
     assert run(controller, truth, Text(0.0, random.Random(1)), 3000).speed >= 0.97
 
 
-def test_a_request_that_gains_frees_the_next_ones_from_an_earlier_verdict() -> None:
+def test_a_request_that_gains_unparks_the_next_ones() -> None:
     controller = make(CPU)
     truth = CostModel(CPU, 0.05)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
@@ -234,14 +128,14 @@ def test_a_request_that_gains_frees_the_next_ones_from_an_earlier_verdict() -> N
     assert controller.state(3)[0] is SpeculationState.ACTIVE
 
 
-def test_drafting_is_interrupted_now_and_then_to_see_what_a_plain_step_costs() -> None:
+def test_plain_steps_are_measured_from_time_to_time() -> None:
     controller = make(GPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     total = run(controller, CostModel(GPU, 0.05), Text(1.0, random.Random(1)), 650)
     assert 650 - total.drafting_steps == 2
 
 
-def test_what_a_pair_came_to_is_where_the_next_request_begins() -> None:
+def test_the_next_request_starts_from_the_pairs_statistics() -> None:
     controller = make(CPU)
     truth = CostModel(CPU, 0.05)
     for request_id in range(1, 7):
@@ -256,7 +150,7 @@ def test_what_a_pair_came_to_is_where_the_next_request_begins() -> None:
     assert controller.state(8)[0] is SpeculationState.ACTIVE
 
 
-def test_zero_switches_off_and_the_users_bound_is_kept() -> None:
+def test_zero_disables_drafting_and_the_users_limit_applies() -> None:
     controller = make(GPU)
     controller.open(1, 0, SpeculationMode.AUTO, 0.8, [MODEL])
     assert controller.plan(1, 0, 1) == 0
@@ -268,7 +162,7 @@ def test_zero_switches_off_and_the_users_bound_is_kept() -> None:
     assert controller.plan(3, 0, 1) == MAX_DRAFT
 
 
-def test_a_fixed_length_is_drafted_come_what_may() -> None:
+def test_a_fixed_length_is_always_drafted() -> None:
     controller = make(CPU)
     controller.open(1, 5, SpeculationMode.FIXED, 0.8, [MODEL])
     total = run(controller, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 100)
@@ -291,7 +185,7 @@ def test_a_busy_engine_drafts_less() -> None:
     assert max(n for _, n in crowded) < alone
 
 
-def test_rows_go_to_the_drafts_that_are_likeliest_to_be_accepted() -> None:
+def test_rows_go_to_the_likeliest_drafts() -> None:
     controller = make(CPU)
     for request_id in (1, 2, 3, 4):
         controller.open(request_id, None, SpeculationMode.AUTO, 0.8, [MODEL])
@@ -317,7 +211,7 @@ falling = st.lists(st.floats(0.0, 1.0), max_size=4).map(
 
 
 @given(costs_at, st.floats(0.01, 5.0), st.lists(falling, min_size=1, max_size=3))
-def test_no_other_lengths_would_be_worth_more(
+def test_chosen_lengths_are_worth_most(
     costs: dict[int, float], rate: float, drafts: list[list[float]]
 ) -> None:
     model, n_slots = CostModel(costs), len(drafts)
@@ -362,14 +256,14 @@ def look_up(controller: Controller, right: bool, n_steps: int) -> list[tuple[str
     return plans
 
 
-def test_a_long_match_is_sent_without_asking_the_model() -> None:
+def test_a_long_match_is_sent_without_the_model() -> None:
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
     assert look_up(controller, True, 40)[-1][0] == LOOKUP
     assert controller.plan(1, 0, 1) == MAX_DRAFT
 
 
-def test_matches_that_mislead_are_learned_and_no_longer_sent() -> None:
+def test_misleading_matches_are_no_longer_sent() -> None:
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [LOOKUP])
     plans = look_up(controller, False, 40)
@@ -377,7 +271,7 @@ def test_matches_that_mislead_are_learned_and_no_longer_sent() -> None:
     assert plans[-1] == (NO_DRAFTER, 0)
 
 
-def test_unsent_matches_are_judged_all_the_same() -> None:
+def test_unsent_matches_are_judged() -> None:
     """What is not worth sending can become so without ever being tried."""
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [LOOKUP])
@@ -407,7 +301,7 @@ def test_the_better_of_two_drafts_is_sent() -> None:
     assert controller.choose([(1, [0.05])]) == [(LOOKUP, 3)]
 
 
-def test_a_fixed_lookup_sends_all_that_it_finds_and_no_more() -> None:
+def test_a_fixed_lookup_sends_its_whole_match() -> None:
     controller = make(CPU)
     controller.open(1, 4, SpeculationMode.FIXED, 0.8, [LOOKUP])
     for found, sent in (
@@ -419,7 +313,7 @@ def test_a_fixed_lookup_sends_all_that_it_finds_and_no_more() -> None:
         assert controller.choose([(1, [])]) == [sent]
 
 
-def test_a_history_is_where_the_next_engine_begins() -> None:
+def test_the_next_engine_starts_from_the_history() -> None:
     first = make(CPU)
     first.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     run(first, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 200)
@@ -435,7 +329,7 @@ def test_a_history_is_where_the_next_engine_begins() -> None:
     assert kept.bands[0].n_requests == 1
 
 
-def test_what_is_remembered_of_a_request_is_what_the_clock_said_of_all_its_steps() -> None:
+def test_the_pairs_gain_comes_from_measured_times() -> None:
     """It is parked, and drafts again to its end: its last steps alone would speak of a gain."""
     controller, truth = make(CPU), CostModel(CPU, 0.05)
     controller.open(1, None, SpeculationMode.AUTO, 0.3, [MODEL])
@@ -454,7 +348,7 @@ def test_what_is_remembered_of_a_request_is_what_the_clock_said_of_all_its_steps
     assert controller.history().bands == (band,)
 
 
-def test_the_newest_requests_say_most_about_a_pair() -> None:
+def test_the_newest_requests_count_most() -> None:
     controller = make(CPU)
     for request_id, tokens in ((1, 200), (2, 3)):
         controller.open(request_id, None, SpeculationMode.AUTO, 0.3, [MODEL])
@@ -466,7 +360,7 @@ def test_the_newest_requests_say_most_about_a_pair() -> None:
     assert band.gain == pytest.approx((200 / 2.5 + 3) / (200 + 3 * 0.53))
 
 
-def test_bins_of_another_version_are_not_believed() -> None:
+def test_bins_of_another_version_are_ignored() -> None:
     first = make(CPU)
     first.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     run(first, CostModel(CPU, 0.05), Text(0.9, random.Random(1)), 50)
@@ -496,14 +390,14 @@ def long_prompt(controller: Controller, n_missed: int, n_left: int) -> bool:
     return asked
 
 
-def test_a_prompt_is_read_by_the_drafter_only_where_the_answer_can_pay_for_it() -> None:
+def test_the_drafter_reads_a_prompt_only_if_the_answer_can_pay() -> None:
     # Reading 200 tokens costs as much as a plain pass.
     assert not long_prompt(make(CPU), 200, 8)
     assert long_prompt(make(CPU), 200, 500)
     assert long_prompt(make(CPU), 60, 16)
 
 
-def test_a_drafter_may_read_a_long_prompt_where_the_target_took_long_to_read_it() -> None:
+def test_a_slow_prompt_allows_the_drafter_to_read_it() -> None:
     """Else two passes are all that may be lost, and 2000 tokens cost as much as 10."""
     for seconds, asks in ((0.0, False), (150.0, False), (250.0, True)):
         controller = make(CPU)
@@ -512,7 +406,7 @@ def test_a_drafter_may_read_a_long_prompt_where_the_target_took_long_to_read_it(
         assert (controller.plan(1, 2000, 1) > 0) == asks
 
 
-def test_a_drafter_that_has_not_paid_reads_no_long_prompt_for_a_look() -> None:
+def test_a_parked_drafter_reads_no_long_prompt_for_a_probe() -> None:
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     run(controller, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 100)
@@ -525,7 +419,7 @@ def test_a_drafter_that_has_not_paid_reads_no_long_prompt_for_a_look() -> None:
 
 
 @pytest.mark.parametrize("costs", [CPU, GPU], ids=["cpu", "gpu"])
-def test_a_text_that_was_bad_for_long_is_found_good_again(costs: dict[int, float]) -> None:
+def test_a_text_that_becomes_easy_is_noticed(costs: dict[int, float]) -> None:
     truth = CostModel(costs, 0.05)
     controller = make(costs)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
@@ -536,7 +430,7 @@ def test_a_text_that_was_bad_for_long_is_found_good_again(costs: dict[int, float
     assert controller.state(1)[0] is SpeculationState.ACTIVE
 
 
-def test_a_parked_model_shows_beside_a_lookup_that_finds_nothing() -> None:
+def test_a_parked_model_is_reported_beside_an_idle_lookup() -> None:
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL, LOOKUP])
     run(controller, CostModel(CPU, 0.05), Text(0.0, random.Random(1)), 100)
@@ -576,19 +470,19 @@ def parked(costs: dict[int, float], catch_up_s: float) -> Controller:
     return controller
 
 
-def test_long_prompts_do_not_lock_a_drafter_out_that_once_did_not_pay() -> None:
+def test_long_prompts_do_not_keep_a_drafter_parked_for_ever() -> None:
     """Reading one takes 15 passes: more than any probe may cost."""
     controller = parked(GPU, 0.01)
     assert any(answer(controller, 1500, 1500) for _ in range(40))
 
 
-def test_short_answers_do_not_lock_a_drafter_out_that_once_did_not_pay() -> None:
+def test_short_answers_do_not_keep_a_drafter_parked_for_ever() -> None:
     """Reading takes 2 passes, and an answer of 32 tokens may spend 1.6 on a probe."""
     controller = parked(GPU, 0.004)
     assert any(answer(controller, 490, 32, n_left=32) for _ in range(60))
 
 
-def test_a_long_answer_tries_again_what_it_gave_up_though_there_is_much_to_read() -> None:
+def test_a_long_answer_probes_despite_much_reading() -> None:
     """Each step adds more to be read than all probes of the pair may cost."""
     controller = Controller(CostModel(GPU, 0.05, 0.01), None)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
@@ -597,7 +491,7 @@ def test_a_long_answer_tries_again_what_it_gave_up_though_there_is_much_to_read(
     assert answer(controller, 100, 3000) > 100
 
 
-def test_a_history_of_losses_does_not_keep_a_drafter_from_being_tried() -> None:
+def test_a_history_of_losses_does_not_prevent_a_trial() -> None:
     """Whether it reads a long prompt is decided as for a new pair."""
     lost = BandHistory(drafter=MODEL, band=2, gain=0.95, n_requests=5000, n_drafted=150)
     for history in (None, PairHistory(bands=(lost,))):

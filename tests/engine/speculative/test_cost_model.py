@@ -1,4 +1,4 @@
-"""Costs as measured, interpolated, and kept fresh."""
+"""Costs: measured, interpolated, and updated."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def test_measured_widths_are_returned_and_others_interpolated() -> None:
     assert costs.target_s(12) == 8.0
 
 
-def test_beyond_the_widest_costs_go_on_as_the_upper_half_does() -> None:
+def test_costs_beyond_the_widest_follow_the_upper_half() -> None:
     """The last measured width may stand just behind a step."""
     costs = CostModel({1: 1.0, 8: 2.0, 16: 3.0, 17: 4.0})
     assert costs.target_s(33) == pytest.approx(4.0 + 16 * 2.0 / 9)
 
 
-def test_a_width_that_was_guessed_is_soon_known() -> None:
+def test_an_interpolated_width_is_learned_quickly() -> None:
     costs = CostModel({1: 1.0, 17: 4.0})
     for _ in range(3):
         costs.observe_target(34, 5.0)
@@ -39,7 +39,7 @@ def test_noise_never_makes_a_wider_pass_cheaper_than_a_narrow_one() -> None:
 
 
 @given(st.integers(1, 40), st.floats(1.0, 3.0))
-def test_a_cost_that_changes_is_followed(width: int, factor: float) -> None:
+def test_a_changed_cost_is_learned(width: int, factor: float) -> None:
     costs = CostModel({1: 1.0, 17: 3.0})
     truth = costs.target_s(width) * factor
     for _ in range(150):
@@ -47,7 +47,7 @@ def test_a_cost_that_changes_is_followed(width: int, factor: float) -> None:
     assert costs.target_s(width) == pytest.approx(truth, rel=0.05)
 
 
-def test_one_hiccup_moves_an_estimate_little() -> None:
+def test_one_outlier_changes_an_estimate_little() -> None:
     costs = CostModel({1: 1.0, 4: 2.0})
     costs.observe_target(4, 500.0)
     assert costs.target_s(4) < 2.5
@@ -68,7 +68,7 @@ def test_reading_measured_on_a_busy_machine_is_corrected_with_drafting() -> None
     assert costs.reading_s(100) == pytest.approx(10.0)
 
 
-def test_reading_missed_tokens_is_priced_apart_from_drafting() -> None:
+def test_missed_tokens_have_a_cost_of_their_own() -> None:
     costs = CostModel({1: 1.0}, draft_step_s=0.1, catch_up_s=0.01)
     assert costs.draft_s(0, 100) == 0.0
     assert costs.draft_s(3, 100) == pytest.approx(1.3)
@@ -81,7 +81,7 @@ def test_reading_missed_tokens_is_priced_apart_from_drafting() -> None:
     assert costs.draft_s(4, 1) == pytest.approx(1.2, rel=0.05)
 
 
-def test_reading_that_seemed_free_at_load_gets_its_price() -> None:
+def test_a_catch_up_cost_of_zero_is_corrected() -> None:
     costs = CostModel({1: 1.0}, draft_step_s=0.1, catch_up_s=0.0)
     for _ in range(10):
         costs.observe_draft(2, 1000, 5.2)
@@ -95,7 +95,7 @@ def test_a_wide_pass_cheaper_than_guessed_does_not_make_plain_ones_cheap() -> No
     assert costs.target_s(17) == pytest.approx(1.1)
 
 
-def test_one_hiccup_while_reading_moves_its_price_little() -> None:
+def test_one_outlier_changes_the_catch_up_cost_little() -> None:
     costs = CostModel({1: 1.0}, draft_step_s=0.1, catch_up_s=0.01)
     costs.observe_draft(1, 1000, 1e6)
     # A token that is read in a batch never costs as much as one that is drafted.
@@ -135,7 +135,7 @@ def test_drafts_lose_below_the_break_even_and_some_length_gains_above(
 
 
 @given(ROWS, STEPS, st.integers(0, LONGEST - 1), st.floats(0.0, 2.0), st.integers(1, LONGEST))
-def test_dearer_rows_and_dearer_drafts_never_lower_the_break_even(
+def test_higher_costs_never_lower_the_break_even(
     rows: list[float], step: float, at: int, more: float, longest: int
 ) -> None:
     needed = costs_of(rows, step).break_even(longest)
@@ -145,14 +145,14 @@ def test_dearer_rows_and_dearer_drafts_never_lower_the_break_even(
         assert (other.break_even(longest) or 0.0) >= needed - 1e-9
 
 
-def test_the_break_even_is_that_of_the_length_which_needs_least() -> None:
+def test_the_break_even_is_that_of_the_best_length() -> None:
     # A row more costs half a pass, three more cost three quarters: k = 3 needs (0.3 + 0.75) / 3.
     costs = CostModel({1: 2.0, 2: 3.0, 4: 3.5}, draft_step_s=0.2)
     assert costs.break_even(1) == pytest.approx(0.6)
     assert costs.break_even(3) == pytest.approx(0.35)
 
 
-def test_where_no_draft_can_pay_the_break_even_is_all_of_them() -> None:
+def test_the_break_even_is_one_if_no_draft_can_pay() -> None:
     assert CostModel({1: 1.0, 17: 17.0}, draft_step_s=2.0).break_even(LONGEST) == 1.0
 
 
@@ -166,7 +166,7 @@ def test_the_break_even_without_a_draft_model_waits_for_a_wide_pass() -> None:
     assert costs.break_even(0) is None
 
 
-def test_a_load_in_a_busy_hour_does_not_leave_a_drafter_too_dear() -> None:
+def test_costs_of_a_busy_load_are_corrected() -> None:
     """Only passes of the target are seen while nothing is drafted."""
     costs = CostModel({1: 10.0, 17: 20.0}, draft_step_s=5.0, catch_up_s=0.5)
     costs.observe_target(1, 1.0)

@@ -1,4 +1,4 @@
-"""Whom the controller asks: a draft model is never forgotten for what it once was worth."""
+"""The choice of drafter: no draft model stays parked for ever."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def opened(draft_step_s: float) -> Controller:
     return controller
 
 
-def test_drafts_that_were_worth_less_than_nothing_do_not_end_all_probing() -> None:
+def test_negative_worth_does_not_end_probing() -> None:
     """A drafter as dear as the target itself, of which nothing is ever worth sending."""
     controller = opened(draft_step_s=1.0)
     asked = []
@@ -31,7 +31,7 @@ def test_drafts_that_were_worth_less_than_nothing_do_not_end_all_probing() -> No
     assert asked[-1] > 5000
 
 
-def test_what_reading_a_long_prompt_costs_is_not_expected_of_the_next_draft() -> None:
+def test_reading_a_long_prompt_is_not_charged_to_one_draft() -> None:
     controller = opened(draft_step_s=0.05)
     margins = [6.0, 6.0, 6.0]
     # As dear as 10 plain passes, this once.
@@ -44,7 +44,7 @@ def test_what_reading_a_long_prompt_costs_is_not_expected_of_the_next_draft() ->
     assert controller.plan(1, 0, 1, [7.0]) == MAX_DRAFT
 
 
-def test_a_gain_that_cannot_be_does_not_keep_a_request_from_drafting() -> None:
+def test_an_impossible_gain_does_not_prevent_drafting() -> None:
     claim = BandHistory(drafter=MODEL, band=2, gain=1e308)
     costs = CostModel({1: 0.01, 17: 0.0115}, 0.0005)
     controller = Controller(costs, 0.4, PairHistory(bands=(claim,)))

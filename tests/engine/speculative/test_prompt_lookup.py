@@ -1,4 +1,4 @@
-"""What lookup finds is always something that did follow the same tokens before."""
+"""Prompt lookup finds only tokens that followed the same tokens before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def naive_matches(history: list[int], at: int) -> int:
 
 
 @given(histories, st.integers(0, 12))
-def test_a_draft_continues_an_earlier_place_with_the_same_end(history: list[int], n: int) -> None:
+def test_a_draft_continues_an_earlier_match(history: list[int], n: int) -> None:
     found = PromptLookup(1).find(0, history, n)
     assert len(found.tokens) == len(found.matches)
     if not found.tokens:
@@ -46,7 +46,7 @@ def test_a_draft_ends_where_an_image_follows() -> None:
 
 
 @given(histories)
-def test_nothing_is_missed_that_ends_with_the_shortest_sequence(history: list[int]) -> None:
+def test_every_match_of_the_shortest_n_gram_is_found(history: list[int]) -> None:
     end = tuple(history[-SHORTEST:])
     seen = (
         any(tuple(history[at - SHORTEST : at]) == end for at in range(SHORTEST, len(history)))
@@ -56,7 +56,7 @@ def test_nothing_is_missed_that_ends_with_the_shortest_sequence(history: list[in
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "rewind", "begin"]), st.integers(0, 40))))
-def test_a_table_with_a_past_finds_as_surely_as_a_new_one(
+def test_a_reused_index_finds_what_a_new_one_finds(
     operations: list[tuple[str, int]],
 ) -> None:
     """Stale places may hide a match that a new table would find, but never invent one."""
@@ -77,7 +77,7 @@ def test_a_table_with_a_past_finds_as_surely_as_a_new_one(
             assert any(naive_matches(history, at) >= n for at in range(SHORTEST, len(history)))
 
 
-def test_what_takes_the_place_of_a_refused_draft_is_remembered() -> None:
+def test_corrections_after_a_rewind_are_indexed() -> None:
     lookup = PromptLookup(1)
     lookup.find(0, [*range(1, 21)], 2)
     lookup.rewind(0, 4)
@@ -85,7 +85,7 @@ def test_what_takes_the_place_of_a_refused_draft_is_remembered() -> None:
     assert list(found.tokens) == [33]
 
 
-def test_a_place_at_the_very_end_is_none() -> None:
+def test_a_match_at_the_end_is_ignored() -> None:
     """Left behind by a longer history: what followed it then has been taken back."""
     lookup = PromptLookup(1)
     lookup.find(0, [1, 2, 3, 4, 5], 2)
@@ -93,14 +93,14 @@ def test_a_place_at_the_very_end_is_none() -> None:
     assert not lookup.find(0, [1, 2, 3, 4], 2).tokens
 
 
-def test_a_place_whose_tokens_have_changed_is_none() -> None:
+def test_a_stale_match_is_ignored() -> None:
     lookup = PromptLookup(1)
     lookup.find(0, [1, 2, 3, 4, 5], 2)
     lookup.rewind(0, 1)
     assert not lookup.find(0, [1, 7, 3, 8, 1, 2, 3], 2).tokens
 
 
-def test_a_repetition_is_carried_on_beyond_the_end() -> None:
+def test_a_repetition_continues_past_the_end() -> None:
     found = PromptLookup(1).find(0, [9, 1, 2, 1, 2, 1, 2, 1], 6)
     assert list(found.tokens) == [2, 1, 2, 1, 2, 1]
 
@@ -111,13 +111,13 @@ def test_the_longest_match_wins_over_a_later_shorter_one() -> None:
     assert list(found.tokens) == [55]
 
 
-def test_slots_do_not_see_each_other() -> None:
+def test_slots_have_separate_indexes() -> None:
     lookup = PromptLookup(2)
     lookup.find(0, [1, 2, 3, 4, 1, 2, 3], 2)
     assert not lookup.find(1, [1, 2, 3], 2).tokens
 
 
-def test_a_long_prompt_is_read_over_several_steps() -> None:
+def test_a_long_prompt_is_indexed_over_several_steps() -> None:
     history = [*range(20_000), 19_990, 19_991, 19_992]
     lookup = PromptLookup(1)
     assert not lookup.find(0, history, 1).tokens

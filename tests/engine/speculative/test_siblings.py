@@ -1,4 +1,4 @@
-"""Which siblings are sent: those that a full search would send, and no draft has a gap."""
+"""Row allocation equals a full search, and no draft has a gap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specd.engine.speculative.siblings import (
+from specd.engine.speculative.draft_proposal import (
     RowAllocation,
     RowCandidates,
     SiblingChance,
@@ -51,7 +51,7 @@ def every_share(one: RowCandidates) -> list[RowAllocation]:
 
 @settings(max_examples=60, deadline=None)
 @given(several=st.lists(candidates(), min_size=1, max_size=2), steps=STEPS)
-def test_nothing_is_worth_more_than_what_is_sent(
+def test_the_allocation_is_worth_most(
     several: Sequence[RowCandidates], steps: Sequence[float]
 ) -> None:
     prices = [0.0, *itertools.accumulate(steps)]
@@ -72,7 +72,7 @@ def test_nothing_is_worth_more_than_what_is_sent(
 
 
 @given(several=st.lists(candidates(), max_size=3), steps=STEPS)
-def test_without_siblings_the_lines_are_shared_as_ever(
+def test_without_siblings_rows_go_to_drafted_tokens(
     several: Sequence[RowCandidates], steps: Sequence[float]
 ) -> None:
     prices = [0.0, *itertools.accumulate(steps)]
@@ -81,12 +81,12 @@ def test_without_siblings_the_lines_are_shared_as_ever(
         assert share.siblings == []
 
 
-def test_a_sibling_that_costs_more_to_read_again_than_it_gives_is_worth_nothing() -> None:
+def test_a_sibling_with_a_high_row_price_is_worth_nothing() -> None:
     assert sibling_worths([0.5, 0.4], [0, 1], 0.5, 1.0) == {0: 0.0, 1: 0.0}
     assert sibling_worths([0.5, 0.4], [0, 1, 2], 0.5, 0.0) == pytest.approx({0: 0.25, 1: 0.05})
 
 
-def test_the_chance_follows_what_is_seen() -> None:
+def test_the_sibling_chance_follows_observations() -> None:
     chance = SiblingChance()
     began = chance.mean
     for number in range(400):

@@ -1,4 +1,4 @@
-"""What each family writes, read back from every split of it."""
+"""Calls of each family, parsed from every split."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ CASES: list[tuple[str, str, str, Called]] = [
 
 @pytest.mark.contract("chat.tool-families", "chat.key-order")
 @pytest.mark.parametrize("template,text,content,called", CASES)
-def test_calls_are_read_from_every_split(
+def test_calls_are_parsed_from_every_split(
     template: str, text: str, content: str, called: Called
 ) -> None:
     answer = read(template, text, n_cuts=2 if len(text) < 70 else 1)
@@ -238,7 +238,7 @@ def test_calls_are_read_from_every_split(
         assert list(call.arguments) == list(arguments)
 
 
-#: What is begun and comes to nothing, of each family.
+#: Text of each family that begins like a call but is none.
 @pytest.mark.parametrize(
     "template,text",
     [
@@ -264,7 +264,7 @@ def test_calls_are_read_from_every_split(
         (LLAMA, "[now(x=open('/etc/passwd'))]"),
         (LLAMA, "[now(**{})]"),
         (LLAMA, "[now(), unknown()]"),
-        # What Python has and JSON has not.
+        # Python values that JSON does not have.
         (LLAMA, "[now(a=1e999)]"),
         (LLAMA, "[now(a=-1e999)]"),
         (LLAMA, "[now(a=[{'b': -1e999}])]"),
@@ -296,7 +296,7 @@ def test_calls_are_read_from_every_split(
         ("<|tool_call_start|>", "<|tool_call_start|>" + "(" * 300),
     ],
 )
-def test_what_is_no_call_stays_content_to_the_letter(template: str, text: str) -> None:
+def test_text_that_is_no_call_stays_unchanged(template: str, text: str) -> None:
     answer = read(template, text, n_cuts=2 if len(text) < 60 else 1)
     assert answer.content == text
     assert answer.calls == ()
@@ -306,7 +306,7 @@ def test_what_is_no_call_stays_content_to_the_letter(template: str, text: str) -
 @pytest.mark.parametrize(
     "tag,text,content,called",
     [
-        # As the template has it; what stands before the JSON may be the name.
+        # As in the template; the text before the JSON may be the name.
         (
             "<tool>",
             'Hm <tool>{"name": "now", "arguments": {"x": 1}}</tool>',
@@ -331,7 +331,7 @@ def test_what_is_no_call_stays_content_to_the_letter(template: str, text: str) -
             "",
             [("now", {})],
         ),
-        # A brace counts at the beginning alone.
+        # A brace counts only at the start.
         ("{", ' {"now": {"x": 1}} ', "", [("now", {"x": 1})]),
         ("{", '{"name": "now", "parameters": {"x": 1}}', "", [("now", {"x": 1})]),
         ("{", 'So {"name": "now"}', 'So {"name": "now"}', []),
@@ -339,14 +339,14 @@ def test_what_is_no_call_stays_content_to_the_letter(template: str, text: str) -
         ("[", '[{"now": {}}]', "", [("now", {})]),
     ],
 )
-def test_the_tag_of_a_go_template_opens_calls_of_the_requests_tools(
+def test_calls_after_the_tag_of_a_go_template(
     tag: str, text: str, content: str, called: Called
 ) -> None:
     answer = read("", text, tag=tag, n_cuts=2 if len(text) < 60 else 1)
     assert (answer.content, answer.called) == (content, called)
 
 
-def test_the_longest_name_of_a_tool_is_the_one_that_is_meant() -> None:
+def test_the_longest_matching_tool_name_wins() -> None:
     tools = [{"function": {"name": name}} for name in ("get", "get_weather", "weather")]
     parser = ToolParser(formats("", tag="<t>"), Tools(tools), new_id=ids())
     assert parse(parser, ['<t>call get_weather with {"city": "x"}']).called == [
@@ -354,7 +354,7 @@ def test_the_longest_name_of_a_tool_is_the_one_that_is_meant() -> None:
     ]
 
 
-def test_a_template_without_signs_is_met_with_what_is_most_usual() -> None:
+def test_an_unknown_template_gets_the_usual_formats() -> None:
     for text in (
         '<tool_call>{"name": "now"}</tool_call>',
         '[TOOL_CALLS][{"name": "now"}]',
@@ -381,11 +381,11 @@ def test_a_template_without_signs_is_met_with_what_is_most_usual() -> None:
         ("nobody-knows", '<tool_call>{"name": "now"}</tool_call>'),
     ],
 )
-def test_the_name_of_ollamas_parser_stands_in_for_a_template(parser: str, text: str) -> None:
+def test_the_parsers_name_selects_formats(parser: str, text: str) -> None:
     assert read("", text, parser=parser).called == [("now", {})]
 
 
-def test_what_a_parser_must_see_is_named() -> None:
+def test_formats_name_their_control_tokens() -> None:
     seen = {token for form in formats(MISTRAL + DEEPSEEK + LLAMA) for token in form.tokens}
     assert {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|python_tag|>"} <= seen
     assert {"<｜tool▁sep｜>", "<｜tool▁call▁end｜>"} <= seen

@@ -1,4 +1,4 @@
-"""gpt-oss: channels become thinking, content and calls, from every split."""
+"""gpt-oss: channels become thinking, content and calls, for every split."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(text: str, prompt: str = PROMPT) -> Answer:
 
 
 @pytest.mark.contract("templates.harmony")
-def test_what_is_analysed_is_thinking_and_the_final_message_is_the_answer() -> None:
+def test_analysis_is_thinking_and_final_is_the_answer() -> None:
     answer = read(
         "<|channel|>analysis<|message|>User says hi.<|end|>"
         "<|start|>assistant<|channel|>final<|message|>Hi <|there!<|return|>"
@@ -54,7 +54,7 @@ def test_a_message_with_a_recipient_is_a_call(text: str) -> None:
     assert answer.calls[0].id == "call_00000001"
 
 
-def test_thinking_a_preamble_and_calls_stand_side_by_side() -> None:
+def test_thinking_preamble_and_calls_together() -> None:
     answer = read(
         "<|channel|>analysis<|message|>Hm.<|end|>"
         "<|start|>assistant<|channel|>commentary<|message|>I look. <|end|>"
@@ -67,16 +67,16 @@ def test_thinking_a_preamble_and_calls_stand_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("everybody", ["user", "all"])
-def test_a_message_to_everybody_is_no_call(everybody: str) -> None:
+def test_a_message_to_user_or_all_is_no_call(everybody: str) -> None:
     assert read(f"<|channel|>commentary to={everybody}<|message|>{{}}<|end|>") == Answer("{}")
 
 
-def test_a_name_that_had_to_be_changed_is_found_again() -> None:
+def test_a_changed_tool_name_is_mapped_back() -> None:
     assert read("<|channel|>commentary to=functions.my_tool<|message|>{}").names == ["my-tool"]
 
 
 @pytest.mark.parametrize("body", ['{"x": 1', "[1]", "print(1)"])
-def test_a_call_that_is_none_is_content(body: str) -> None:
+def test_an_invalid_call_is_content(body: str) -> None:
     text = f"<|channel|>commentary to=functions.now<|message|>{body}<|call|>"
     assert read(text) == Answer(body)
 
@@ -91,7 +91,7 @@ def test_without_tools_nothing_is_called() -> None:
 @pytest.mark.parametrize(
     "text,content,thinking",
     [
-        # Ends that were forgotten, headers that were cut or left out.
+        # Missing end tokens, and truncated or missing headers.
         ("<|channel|>analysis<|message|>a<|channel|>final<|message|>b", "b", "a"),
         ("<|channel|>analysis<|message|>a<|start|>assistant<|message|>b", "b", "a"),
         ("<|channel|>analysis<|message|>a<|end|><|start|>assi", "", "a"),
@@ -102,7 +102,7 @@ def test_without_tools_nothing_is_called() -> None:
         ("", "", ""),
     ],
 )
-def test_broken_answers_show_what_they_have(text: str, content: str, thinking: str) -> None:
+def test_incomplete_answers_keep_their_text(text: str, content: str, thinking: str) -> None:
     assert read(text) == Answer(content, thinking)
 
 
@@ -114,7 +114,7 @@ def test_a_prompt_may_have_begun_the_message() -> None:
     assert open_message(PROMPT) is None
 
 
-def test_text_flows_and_ends_are_held_back() -> None:
+def test_text_is_emitted_and_possible_ends_are_held_back() -> None:
     reader = parser()
     assert reader.feed("<|channel|>analysis<|message|>so").thinking == "so"
     assert reader.feed(" be it <|e").thinking == " be it "

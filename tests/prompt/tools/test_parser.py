@@ -1,4 +1,4 @@
-"""Calls beside content: their places and ids, the space around them, and any split of the text."""
+"""Calls beside content: indexes, ids, the space around them, and any split of the text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(text: str, template: str = "<tool_call>") -> Answer:
 @pytest.mark.parametrize(
     "text,content",
     [
-        # Space beside calls is nobody's, but between two texts it parts them.
+        # Space beside calls is dropped, except between two texts, which it separates.
         (f" \n{A}\n ", ""),
         (f"x \n{A}\n ", "x"),
         (f"x {A}\n\ny", "x y"),
@@ -42,7 +42,7 @@ def read(text: str, template: str = "<tool_call>") -> Answer:
         (f"x{A}y", "xy"),
         (f"\n{A}\n\ny ", "y "),
         (f"x\n{A} {B}\n\n\ny", "x\ny"),
-        # Without calls nothing is dropped.
+        # Without calls, nothing is dropped.
         (" \n x \n ", " \n x \n "),
         ("\n <tool_call> \n", "\n <tool_call> \n"),
         (" \n", " \n"),
@@ -52,7 +52,7 @@ def test_space_beside_calls_is_dropped(text: str, content: str) -> None:
     assert read(text).content == content
 
 
-def test_calls_have_places_and_ids_in_the_order_of_the_answer() -> None:
+def test_calls_have_indexes_and_ids_in_order() -> None:
     answer = read(f"{A}x{B}{A}")
     assert [(call.name, call.index, call.id) for call in answer.calls] == [
         ("a", 0, "call_00000001"),
@@ -61,7 +61,7 @@ def test_calls_have_places_and_ids_in_the_order_of_the_answer() -> None:
     ]
 
 
-def test_an_id_that_the_model_wrote_is_kept_but_not_twice() -> None:
+def test_an_id_that_the_model_wrote_is_used_once() -> None:
     twice = json.dumps([{"name": "a", "id": "abcdefghi"}] * 2)
     answer = read(f"[TOOL_CALLS]{twice}", "[TOOL_CALLS]")
     assert [call.id for call in answer.calls] == ["abcdefghi", "call_00000001"]
@@ -73,7 +73,7 @@ def test_ids_look_like_ollamas() -> None:
     assert all(re.fullmatch("call_[a-z0-9]{8}", call_id) for call_id in made)
 
 
-def test_a_call_leaves_as_soon_as_it_is_whole() -> None:
+def test_a_call_is_emitted_as_soon_as_it_is_complete() -> None:
     reader = parser()
     assert reader.feed("Hi <tool_").content == "Hi"
     assert reader.feed('call>{"name": "a"}').tool_calls == ()
@@ -82,19 +82,19 @@ def test_a_call_leaves_as_soon_as_it_is_whole() -> None:
     assert reader.feed("\nand more").content == " and more"
 
 
-def test_an_answer_in_json_streams_though_it_might_have_been_a_call() -> None:
+def test_an_answer_in_json_is_streamed() -> None:
     reader = parser("<|python_tag|>")
     assert reader.feed('{"').content == ""
     assert reader.feed('city": ').content == '{"city":'
     reader = parser("<|python_tag|>")
     assert reader.feed('{"name": "get_w').content == ""
     assert reader.feed("ind").content == '{"name": "get_wind'
-    # Even a key or a name that has only begun tells.
+    # An incomplete key or name decides already.
     assert parser("<|python_tag|>").feed('{"ci').content == '{"ci'
     assert parser("<|python_tag|>").feed('{"name": "Bo').content == '{"name": "Bo'
 
 
-def test_text_flows_while_no_call_begins() -> None:
+def test_text_is_emitted_until_a_call_may_begin() -> None:
     reader = parser()
     assert reader.feed("a < b").content == "a < b"
     assert reader.feed(" <").content == ""
@@ -102,7 +102,7 @@ def test_text_flows_while_no_call_begins() -> None:
     assert reader.feed("box>").content == " <toolbox>"
 
 
-def test_halves_of_characters_are_replaced_as_go_does() -> None:
+def test_unpaired_surrogates_are_replaced() -> None:
     (call,) = read(
         '<tool_call>{"name": "a", "arguments": {"x\\ud83d": ["\\udE00", "\\ud83d\\ude00"]}}'
     ).calls
@@ -115,13 +115,13 @@ def test_deep_and_endless_json_is_content() -> None:
         assert parse(parser(), [text]) == Answer(content=text)
 
 
-def test_line_ends_in_strings_are_taken() -> None:
+def test_line_ends_inside_strings_are_accepted() -> None:
     assert read('<tool_call>{"name": "a", "arguments": {"code": "x\n\ty"}}').called == [
         ("a", {"code": "x\n\ty"})
     ]
 
 
-def test_a_call_that_was_thought_of_last_is_found() -> None:
+def test_trailing_calls_of_unclosed_thinking_are_found() -> None:
     def trailing_calls(text: str) -> list[tuple[str, int]]:
         return [(call.name, call.index) for call in parser().trailing_calls(text)]
 
@@ -170,7 +170,7 @@ TEXTS = st.lists(SIGNS, max_size=14).map("".join)
     tag=st.sampled_from([None, "{", "[", "<tool_call>", "now"]),
     cuts=st.lists(st.integers(0, 120), max_size=6),
 )
-def test_any_split_of_any_text_parses_the_same_and_loses_nothing_that_is_no_call(
+def test_any_split_of_any_text_parses_the_same_and_loses_no_content(
     text: str, template: str, tag: str | None, cuts: list[int]
 ) -> None:
     whole = parse(parser(template, tag=tag), [text])
@@ -198,7 +198,7 @@ VALUES = st.recursive(
     ),
     cuts=st.lists(st.integers(0, 300), max_size=5),
 )
-def test_arguments_come_back_as_they_were_written_keys_in_their_order(
+def test_arguments_keep_their_values_and_order(
     calls: list[dict[str, object]], form: str, cuts: list[int]
 ) -> None:
     text = "\n".join(form % json.dumps(arguments) for arguments in calls)

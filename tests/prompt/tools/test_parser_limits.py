@@ -1,4 +1,4 @@
-"""A hostile answer costs what its length is worth: no end of it is read again and again.
+"""A hostile answer takes work in proportion to its length; no part is read many times.
 
 Work is counted, not timed: the signs that readers say they went through, and every call of a
 function that parsing takes.
@@ -15,9 +15,10 @@ import pytest
 from specd.prompt.tools import ToolParser, Tools, formats
 from specd.prompt.tools.parser import MAX_CALL, MAX_FAILED_WORK, MAX_WORK
 from specd.prompt.tools.text_stream import TextStream
+from tests.fast import is_fast
 from tests.prompt.tools.splits import TOOLS, parse
 
-#: The signs of a family's template, and what is said over and over.
+#: The marks of a family's template, and the text that the answer repeats.
 HOSTILE = {
     "mistral": ("[TOOL_CALLS]", "[TOOL_CALLS][{"),
     "hermes": ("<tool_call>", '<tool_call>{"a":"'),
@@ -28,7 +29,7 @@ HOSTILE = {
     "olmo": ("<function_calls>", "<function_calls>f(a=1)\n("),
     "python": ("<|python_start|>", "[now(a=')]'),"),
     "python_tag": ("<|python_tag|>", '<|python_tag|>{"name":"now"}[{"name":"now","a":"'),
-    # By a Go template's tag: a call, and behind it what may be another one to the very end.
+    # After a Go template's tag: a call, then text that may be another call until the end.
     "tag": ("", "do now{} now{ "),
     "brackets": ("<|python_tag|>", "["),
     "no calls": ("<tool_call><arg_key>", "<tool_call>!"),
@@ -37,7 +38,7 @@ HOSTILE = {
 
 
 class Counter:
-    """signs: gone through by readers.  calls: of functions, Python's own included."""
+    """signs: characters that the readers read.  calls: function calls, including built-in ones."""
 
     def __init__(self) -> None:
         self.signs = self.calls = 0
@@ -79,11 +80,11 @@ def work(counter: Counter, template: str, pieces: list[str]) -> int:
 def test_work_grows_no_faster_than_the_answer(family: str, counter: Counter) -> None:
     template, unit = HOSTILE[family]
     spent = []
-    for size in (4_000, 8_000, 16_000):
+    for size in (2_000, 4_000) if is_fast() else (4_000, 8_000, 16_000):
         text = unit * (size // len(unit))
         spent.append(work(counter, template, [text]))
         assert counter.signs <= len(text) + MAX_FAILED_WORK + MAX_WORK
-        # In pieces as a model makes them it is the same work, and a few calls for each piece.
+        # In pieces of tokens, the work is the same, plus a few calls per piece.
         by_piece = work(counter, template, [text[i : i + 4] for i in range(0, size, 4)])
         assert by_piece <= spent[-1] + 30 * size
         assert counter.signs <= len(text) + MAX_FAILED_WORK + MAX_WORK
@@ -93,16 +94,14 @@ def test_work_grows_no_faster_than_the_answer(family: str, counter: Counter) -> 
 @pytest.mark.parametrize(
     "beginning", ['{"', '{"name": "now', '{"name": "', '{   "', "[[[[{ ", '{"arguments": "']
 )
-def test_an_answer_in_json_is_not_looked_at_from_its_beginning_again(
-    beginning: str, counter: Counter
-) -> None:
+def test_a_long_json_answer_takes_linear_work(beginning: str, counter: Counter) -> None:
     text = beginning + "a" * 8_000
     pieces = [text[i : i + 4] for i in range(0, len(text), 4)]
     assert work(counter, "<|python_tag|>", pieces) < 60 * len(pieces)
     assert counter.signs < 3 * len(text)
 
 
-def test_an_end_that_may_be_one_is_not_tried_again_and_again(counter: Counter) -> None:
+def test_the_number_of_tried_ends_is_limited(counter: Counter) -> None:
     text = '[now(a="' + (")]" + "x" * (MAX_CALL // 20)) * 19 + '")]'
     assert parse(parser("<|python_start|>"), [text]).content == text
     assert counter.signs <= len(text) + MAX_FAILED_WORK + MAX_WORK
@@ -115,14 +114,14 @@ def call(n_signs: int) -> str:
     return text.replace('""', '"' + "x" * (n_signs - len(text)) + '"')
 
 
-def test_what_is_longer_than_any_call_is_content() -> None:
+def test_a_call_above_the_maximum_length_is_content() -> None:
     assert parse(parser("<tool_call>"), [call(MAX_CALL)]).names == ["now"]
     text = call(MAX_CALL + 20)
     for pieces in ([text], [text[:-30], text[-30:]], [text[:9], text[9:-12], text[-12:]]):
         assert parse(parser("<tool_call>"), pieces).content == text
 
 
-def test_an_answer_that_began_too_many_calls_in_vain_has_no_more() -> None:
+def test_too_many_failed_attempts_end_the_parsing_of_calls() -> None:
     some, many = "<tool_call>! " * 1000, "<tool_call>! " * 5000
     assert parse(parser("<tool_call>"), [some, call(80)]).names == ["now"]
     answer = parse(parser("<tool_call>"), [many, call(80)])
@@ -130,6 +129,6 @@ def test_an_answer_that_began_too_many_calls_in_vain_has_no_more() -> None:
     assert parse(parser("<tool_call>"), [many[:7], many[7:] + call(80)]) == answer
 
 
-def test_calls_that_come_to_something_have_no_bound() -> None:
+def test_the_number_of_valid_calls_is_not_limited() -> None:
     text = call(MAX_FAILED_WORK // 4) * 6
     assert parse(parser("<tool_call>"), [text]).names == ["now"] * 6

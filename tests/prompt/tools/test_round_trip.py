@@ -1,4 +1,4 @@
-"""Miniature templates, each in one family's words, render calls; the parser reads them back."""
+"""Small templates in each family's format render calls, and the parser parses them back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specd.core import Message, ModelRef, Templating, ToolCall
+from specd.core import LocalModel, Message, Templating, ToolCall
 from specd.prompt import AnswerFormat
 from specd.prompt.chat_template import render_chat
 from specd.prompt.go_prompt import Thinking, go_chat
@@ -87,8 +87,8 @@ GO_TURNS = (
 )
 
 
-def model(name: str) -> ModelRef:
-    spoken = ModelRef(name="m", full_name="m", digest="", weights=Path("/m"))
+def model(name: str) -> LocalModel:
+    spoken = LocalModel(name="m", full_name="m", digest="", weights=Path("/m"))
     if name in GO:
         text = GO_TURNS.replace("CALLS", GO[name])
         return replace(spoken, go_template=text, templating=Templating.GO)
@@ -96,7 +96,7 @@ def model(name: str) -> ModelRef:
 
 
 def rendered(name: str, content: str, calls: tuple[ToolCall, ...]) -> str:
-    """What the template has the assistant say."""
+    """Return the assistant's text as the template renders it."""
     turns = [
         Message(role="user", content="?"),
         Message(role="assistant", content=content, tool_calls=calls),
@@ -129,11 +129,11 @@ ARGUMENTS = st.fixed_dictionaries(
     asked=st.lists(ARGUMENTS, min_size=1, max_size=3),
     cuts=st.lists(st.integers(0, 300), max_size=4),
 )
-def test_what_a_template_writes_is_read_back(
+def test_rendered_calls_are_parsed_back(
     name: str, content: str, asked: list[dict[str, object]], cuts: list[int]
 ) -> None:
     if content and name in {"llama", "go bare"}:
-        return  # they have no sign that would begin a call behind a text
+        return  # these formats have no tag, so a call cannot follow text
     calls = tuple(
         ToolCall(name="get_weather", arguments=arguments, id=f"call_{n:08}", index=n - 1)
         for n, arguments in enumerate(asked, start=1)

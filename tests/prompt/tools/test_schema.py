@@ -1,4 +1,4 @@
-"""Bare text becomes what the tool's schema asks for."""
+"""Conversion of bare text to the types in the tool's schema."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def value(schema: object, text: str, **root: Any) -> object:
         ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "NULL", None),
         ({"oneOf": [{"type": "string"}, {"type": "array"}]}, "[1]", [1]),
         ({"enum": ["1", "2"]}, "1", "1"),
-        # Without a schema it is what reads as JSON.
+        # Without a schema, valid JSON is decoded.
         ({}, "12", 12),
         ({}, "012", "012"),
         ({}, "12.5", 12.5),
@@ -56,7 +56,9 @@ def value(schema: object, text: str, **root: Any) -> object:
         (None, "12", 12),
     ],
 )
-def test_text_is_read_by_its_type(schema: object, text: str, expected: object) -> None:
+def test_text_is_converted_to_the_parameters_type(
+    schema: object, text: str, expected: object
+) -> None:
     found = value(schema, text)
     assert found == expected
     assert type(found) is type(expected)
@@ -81,7 +83,7 @@ def test_references_are_followed_within_the_parameters() -> None:
         [{"name": "f"}],
     ],
 )
-def test_tools_of_any_shape_are_taken(tools: list[dict[str, object]]) -> None:
+def test_tools_of_any_shape_are_accepted(tools: list[dict[str, object]]) -> None:
     known = Tools(tools)
     assert known.value("f", "x", "word") == "word"
     assert len(known.names) <= 1

@@ -1,1 +1,1 @@
-"""`/v1/responses`, without a memory: each request holds the whole conversation."""
+"""`/v1/responses`, without stored conversations: each request sends the whole conversation."""

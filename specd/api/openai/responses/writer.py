@@ -1,4 +1,4 @@
-"""Response objects and their stream: items open and close one after the other."""
+"""Writes response objects and their streams, in which items open and close in turn."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from specd import core
-from specd.api.go_format import dump_json, omit_empty
-from specd.api.openai.chat_completion import arguments_text, specd_fields
+from specd.api.go_format import omit_empty
+from specd.api.openai.chat import Json, arguments_text, specd_fields
+from specd.api.openai.reply import Writer
 from specd.api.openai.responses.body import ResponsesBody, Tool
 from specd.api.streaming import sse_event
 from specd.errors import SpecdError
-
-Json = dict[str, object]
+from specd.go_json_encoder import dump_json
 
 _FUNCTION_KEYS: Final = ("type", "name", "description", "strict", "parameters")
 
 
 @dataclass(slots=True)
 class _Open:
-    """The item that text still comes into."""
+    """The open item, to which text is added."""
 
     kind: str
     id: str
@@ -28,10 +28,10 @@ class _Open:
 
 
 @dataclass(slots=True)
-class ResponseWriter:
-    """One answer.  number: in every id.  now: Unix seconds.
+class ResponseWriter(Writer):
+    """Writes one answer.  number: part of every id.  now: returns Unix seconds.
 
-    A stream's last event holds the same object as an answer that is not streamed.
+    A stream's last event has the same object as an answer without a stream.
     """
 
     body: ResponsesBody
@@ -47,7 +47,7 @@ class ResponseWriter:
 
     def whole(self, whole: core.Delta, done: core.Done) -> Json:
         for _ in (*self._add_delta(whole), *self._end()):
-            pass  # the events of a stream that nobody asked for
+            pass  # only the items count, not the events
         return self._completed(done)
 
     def pieces(self, delta: core.Delta) -> bytes:
@@ -62,7 +62,7 @@ class ResponseWriter:
         response = self._response("failed", self._items) | {"error": error_object}
         return self._event("response.failed", response=response)
 
-    # ------------------------------------------------------------------ the course of a stream
+    # ------------------------------------------------------------------ items
 
     def _begin(self) -> Iterator[bytes]:
         if self._n_events == 0:
@@ -79,7 +79,7 @@ class ResponseWriter:
             yield from self._call(call)
 
     def _end(self) -> Iterator[bytes]:
-        """An answer has a message or a call, if only an empty one."""
+        """Close the open item; add an empty message to an answer without message or call."""
         yield from self._close()
         if all(item["type"] == "reasoning" for item in self._items):
             yield from self._add_text("")
@@ -141,7 +141,7 @@ class ResponseWriter:
     # ------------------------------------------------------------------ events
 
     def _part_event(self, kind: str, **fields: object) -> bytes:
-        """About the one part of the open item."""
+        """Return an event about the part of the open item."""
         assert self._open is not None
         place = "summary_index" if self._open.kind == "reasoning" else "content_index"
         return self._item_event(kind, item_id=self._open.id, **{place: 0}, **fields)
@@ -160,7 +160,7 @@ class ResponseWriter:
     # ------------------------------------------------------------------ the response object
 
     def _completed(self, done: core.Done) -> Json:
-        """Where the limit was reached it is `completed` as well, as in Ollama."""
+        """Return the final object; its status is `completed` even at the limit, as in Ollama."""
         final = {"completed_at": self.now(), "usage": usage(done.usage)}
         return self._response("completed", self._items) | final | specd_fields(done)
 
@@ -202,7 +202,7 @@ class ResponseWriter:
 
 
 def usage(counts: core.Usage) -> Json:
-    """How many of the tokens were thought is not known."""
+    """Return the counts; how many of the tokens are reasoning is unknown."""
     return {
         "input_tokens": counts.n_prompt,
         "output_tokens": counts.n_generated,
@@ -213,15 +213,15 @@ def usage(counts: core.Usage) -> Json:
 
 
 def _tool(tool: Tool) -> Json:
-    """As it was sent; a function has all its keys."""
+    """Return the tool as it was sent, and all keys of a function."""
     missing = dict.fromkeys(_FUNCTION_KEYS) if tool.type == "function" else {}
     return missing | dict(tool.sent)
 
 
-def _requested_reasoning(asked: Mapping[str, str]) -> Json | None:
-    if not omit_empty(**asked):
+def _requested_reasoning(requested: Mapping[str, str]) -> Json | None:
+    if not omit_empty(**requested):
         return None
-    return {"effort": asked.get("effort") or None, "summary": asked.get("summary") or None}
+    return {"effort": requested.get("effort") or None, "summary": requested.get("summary") or None}
 
 
 def _message(item_id: str, status: str, content: list[Json]) -> Json:
@@ -243,7 +243,7 @@ def _summary_text(text: str) -> Json:
 
 
 def _reasoning(item: _Open) -> Json:
-    """The thinking is given as it is in `encrypted_content` too: clients send that back."""
+    """Return a reasoning item; clients send `encrypted_content`, the thinking, back."""
     return {
         "id": item.id,
         "type": "reasoning",

@@ -1,3 +1,0 @@
-"""The type of token ids."""
-
-TokenId = int
