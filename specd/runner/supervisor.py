@@ -31,6 +31,8 @@ OUTPUT_TIMEOUT_S = 1.0
 KILL_TIMEOUT_S = 10.0
 #: The start of a line that the engine logs as a warning.
 _WARNING = "WARNING "
+#: The start of lines of the engine's log that do not tell why it ended.
+_NOT_THE_CAUSE = ("DEBUG ", "INFO ", _WARNING)
 
 
 class ChildProcess:
@@ -131,8 +133,7 @@ class ChildProcess:
         if code is None:
             return "it cannot be ended"
         how = f"exit status {code}" if code >= 0 else f"signal: {signal.Signals(-code).name}"
-        # A warning is not the cause of its end.
-        lines = [line for line in self._last_lines if not line.startswith(_WARNING)]
+        lines = [line for line in self._last_lines if not line.startswith(_NOT_THE_CAUSE)]
         return ": ".join([how, *map(strip_source_folders, lines[-1:])])
 
     async def end(self, grace_s: float) -> None:

@@ -36,6 +36,8 @@ PROMPT, N_TOKENS = "The input tensor", 24
 PROGRAM = Path(conversion.__file__).with_name("program.py")
 MAKE = Path(__file__).parent / "programs" / "tiny_model.py"
 
+pytestmark = pytest.mark.timeout(600)  # the first one waits for the environment to be made
+
 
 @dataclass(frozen=True)
 class Tiny:
