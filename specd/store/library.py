@@ -6,6 +6,7 @@ import logging
 import os
 import pwd
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -145,7 +146,7 @@ class Library:
             system=stored.system,
             parameters=stored.parameters,
             messages=stored.messages,
-            capabilities=self._summary(stored).capabilities,
+            capabilities=self._read_summary(stored).capabilities,
             architecture=facts.architecture,
             n_ctx_train=facts.n_ctx_train,
             templating=self._templating(stored, facts, stored.template),
@@ -174,7 +175,7 @@ class Library:
         chosen = self._templating(stored, self.facts(stored.weights), stored.template)
         return describe(
             stored,
-            self._summary(stored),
+            self._read_summary(stored),
             read_header(stored.weights),
             read_header(projector) if projector else None,
             chosen,
@@ -233,15 +234,24 @@ class Library:
     # ---------------------------------------------------------------- summaries
 
     def _summary(self, stored: StoredModel) -> ModelSummary:
-        facts = template = None
-        has_sound = False
+        """Return what can be read of a model; log why the rest cannot."""
         try:
-            if not stored.config.remote_host:
-                template = stored.template
-                facts = self.facts(stored.weights)
-                has_sound = any(self._sounds.get(path) for path in stored.paths("projector"))
+            return self._read_summary(stored)
         except StoreError as error:
             self._log_once(error)
+        template = facts = None
+        with suppress(StoreError):
+            template = stored.template
+            facts = self.facts(stored.weights)
+        chosen = self._templating(stored, facts, template)
+        return summarize(stored, facts, template, chosen, has_sound=False)
+
+    def _read_summary(self, stored: StoredModel) -> ModelSummary:
+        """Return a model's summary.  Raises StoreError if one of its files cannot be read."""
+        if stored.config.remote_host:
+            return summarize(stored, None, None, self._templating(stored, None, None))
+        template, facts = stored.template, self.facts(stored.weights)
+        has_sound = any(self._sounds.get(path) for path in stored.paths("projector"))
         chosen = self._templating(stored, facts, template)
         return summarize(stored, facts, template, chosen, has_sound=has_sound)
 

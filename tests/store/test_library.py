@@ -18,6 +18,9 @@ from specd.errors import (
 )
 from specd.store import Library
 from specd.store.demo import stored_demo
+from specd.store.gguf import read_header
+from specd.store.gguf_metadata import GgufMetadata, metadata_of
+from specd.store.shape import Shape, shape_of
 from tests.gguf_files import CHAT_TEMPLATE, OllamaStore, byte_vocabulary, write_llama
 
 BIG = byte_vocabulary().with_padding(1500)
@@ -252,6 +255,25 @@ def test_a_damaged_model_does_not_affect_the_list_or_other_models(
     assert logged == 1
     names(library)
     assert len(caplog.records) == logged
+
+
+@pytest.mark.parametrize("manifest_too", [True, False])
+def test_weights_deleted_while_a_model_is_resolved_are_not_missing_capabilities(
+    store: OllamaStore, weights: Path, *, manifest_too: bool
+) -> None:
+    """The weights are read more than once: the first read must not hide a later failure."""
+
+    def read_once(path: Path) -> tuple[GgufMetadata, Shape]:
+        header = read_header(path)
+        path.unlink()
+        if manifest_too:
+            store.manifest_path("m").unlink()
+        return metadata_of(header), shape_of(header)
+
+    store.add("m", weights=weights)
+    library = Library(store.root, demo=False, read=read_once)
+    with pytest.raises(ModelNotFound if manifest_too else StoreError):
+        library.resolve("m")
 
 
 @pytest.mark.contract("store.safetensors")
