@@ -73,10 +73,17 @@ class Trouble:
             return {model["name"] for model in (await response.json())["models"]}
 
     def count_files(self) -> int:
-        """Open files of the daemon but for its clients' connections and its templates' pipes."""
+        """Count the daemon's open files without connections, templates' pipes and pidfds.
+
+        asyncio waits for a child with a pidfd from Python 3.12 on, if the kernel has it.
+        """
         process = psutil.Process(self.daemon.process.pid)
         n_of_others = len(process.net_connections("tcp")) + N_FILES_EACH * self._n_templates()
-        return process.num_fds() - n_of_others
+        n_pidfds = 0
+        for file in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                n_pidfds += "[pidfd]" in str(file.readlink())
+        return process.num_fds() - n_of_others - n_pidfds
 
     def _n_templates(self) -> int:
         """Processes in which templates run: as many are kept as were ever busy together."""
