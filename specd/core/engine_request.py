@@ -8,12 +8,59 @@ from enum import StrEnum
 TokenId = int
 
 
+class SamplerStage(StrEnum):
+    """A stage of the sampler, by llama-server's names."""
+
+    PENALTIES = "penalties"
+    DRY = "dry"
+    TOP_N_SIGMA = "top_n_sigma"
+    TOP_K = "top_k"
+    TYPICAL_P = "typ_p"
+    TOP_P = "top_p"
+    MIN_P = "min_p"
+    XTC = "xtc"
+    TEMPERATURE = "temperature"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerChain:
+    """The stages of the sampler in their order, with the parameters that Ollama does not have.
+
+    The defaults are llama-server's; a stage that is not listed is left out.
+    min_keep: candidates that top_p, typical_p, min_p and xtc leave at least.
+    top_n_sigma: keep logits within so many standard deviations of the best; ≤ 0: off.
+    xtc_probability, xtc_threshold: the share of tokens for which all candidates of at least this
+    probability are dropped, except the least likely of them.
+    dynatemp_range, dynatemp_exponent: the temperature follows the entropy, within ± this range.
+    dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n: the penalty of a token that
+    would continue a repetition of n tokens, n ≥ allowed_length, within the last_n tokens, is
+    multiplier · base ** (n − allowed_length); last_n ≤ 0 or multiplier 0: off.
+    dry_breakers: (token, tokens that must follow it): sequences that end a repetition.
+    logit_bias: (token, added to its logit, −inf to forbid it).
+    """
+
+    stages: tuple[SamplerStage, ...] = tuple(SamplerStage)
+    min_keep: int = 0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_breakers: tuple[tuple[TokenId, tuple[TokenId, ...]], ...] = ()
+    logit_bias: tuple[tuple[TokenId, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """The parameters of the sampler; neutral values switch a filter off.
 
     The order of the filters is llama.cpp's: penalties, top_k, typical_p, top_p, min_p, temperature.
     seed: the seed itself, including 0; −1 was replaced by a random seed before.
+    chain: the stages in another order, and further ones; None for the order above.
     """
 
     temperature: float = 0.8
@@ -26,6 +73,7 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int = 0
+    chain: SamplerChain | None = None
 
 
 #: The pair source of a drafter that needs no model.

@@ -192,12 +192,7 @@ def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Ro
     """Return the row with penalties on the last `repeat_last_n` tokens (−1: all)."""
     if not history or not has_penalties(params):
         return row
-    recent = history[-params.repeat_last_n :] if params.repeat_last_n > 0 else history
-    if min(recent) < 0:
-        # Negative ids are images, which no penalty counts.
-        texts = [token for token in history if token >= 0]
-        recent = texts[-params.repeat_last_n :] if params.repeat_last_n > 0 else texts
-    counts = Counter(recent)
+    counts = penalty_counts(history, params.repeat_last_n)
     ids = np.fromiter((t for t in counts if t < len(row)), dtype=np.int64)
     times = np.fromiter((counts[int(t)] for t in ids), dtype=np.float32, count=len(ids))
     row = row.copy()
@@ -206,6 +201,20 @@ def penalize(row: Row, history: Sequence[TokenId], params: SamplingParams) -> Ro
     seen = np.where(seen <= 0, seen * scale, seen / scale)
     row[ids] = seen - times * np.float32(params.frequency_penalty) - params.presence_penalty
     return row
+
+
+def penalty_counts(history: Sequence[TokenId], last_n: int) -> Counter[TokenId]:
+    """Return token → how often it is among the last `last_n` text tokens (< 0: all)."""
+    return Counter(recent_text(history, last_n) if last_n > 0 else recent_text(history))
+
+
+def recent_text(history: Sequence[TokenId], n: int | None = None) -> Sequence[TokenId]:
+    """Return the last n tokens without images, whose ids are negative; None: all."""
+    recent = history if n is None else history[-n:]
+    if recent and min(recent) < 0:
+        texts = [token for token in history if token >= 0]
+        return texts if n is None else texts[-n:]
+    return recent
 
 
 def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
@@ -221,10 +230,10 @@ def filter_candidates(row: Row, params: SamplingParams) -> tuple[Ids, Floats]:
         if not len(ids):  # nothing is larger than NaN
             raise NonFiniteLogits
     if params.typical_p < 1.0:
-        keep = _typical(logits, params.typical_p)
+        keep = kept_by_typical_p(logits, params.typical_p)
         ids, logits = ids[keep], logits[keep]
     if params.top_p < 1.0:
-        n = _n_top_p(logits, params.top_p)
+        n = n_kept_by_top_p(logits, params.top_p)
         ids, logits = ids[:n], logits[:n]
     if params.min_p > 0.0:
         keep = logits >= logits.max() + min(np.log(params.min_p), 0.0)
@@ -281,13 +290,13 @@ def _kth_best(values: Row, k: int) -> np.float32:
     return least if least > -np.inf else _LOWEST
 
 
-def _n_top_p(sorted_logits: Floats, top_p: float) -> int:
+def n_kept_by_top_p(sorted_logits: Floats, top_p: float) -> int:
     """Return the length of the shortest prefix whose mass reaches top_p (arXiv 1904.09751)."""
     mass = np.exp(sorted_logits - sorted_logits[0]).cumsum()
     return min(int(mass.searchsorted(top_p * mass[-1])) + 1, len(mass))
 
 
-def _typical(logits: Floats, typical_p: float) -> Ids:
+def kept_by_typical_p(logits: Floats, typical_p: float, min_keep: int = 0) -> Ids:
     """Return the indices kept by locally typical sampling (arXiv 2202.00666), best logit first."""
     weights = np.exp(logits - logits[0])
     probs = weights / weights.sum()
@@ -296,6 +305,7 @@ def _typical(logits: Floats, typical_p: float) -> Ids:
     order = np.argsort(np.abs(surprise - entropy), kind="stable")
     mass = np.cumsum(probs[order])
     n = min(int(np.searchsorted(mass, typical_p, side="left")) + 1, len(order))
+    n = max(n, min_keep)
     return np.sort(order[:n])
 
 

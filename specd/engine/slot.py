@@ -11,6 +11,7 @@ from specd.engine.detokenizer import Detokenizer, StopFilter
 from specd.engine.grammar.state import GrammarState, GuidedSampler
 from specd.engine.media import Media, Prompt
 from specd.engine.sampler import CoupledSampler, Sampler
+from specd.engine.sampler_chain import ChainSampler
 
 #: Fewest steps for which a speedup is reported; fewer measure mostly noise.
 _MIN_SPEEDUP_STEPS = 8
@@ -133,7 +134,8 @@ class Slot:
         self.request_id, self.request = request_id, request
         self.tokens, self.media, self.n_past = prompt.tokens, prompt.media, n_cached
         self.n_repeatable = min(self.n_repeatable, n_cached)
-        free = CoupledSampler(request.sampling)
+        params, chain = request.sampling, request.sampling.chain
+        free = CoupledSampler(params) if chain is None else ChainSampler(params, chain)
         self.sampler = free if grammar is None else GuidedSampler(free, grammar)
         self.detokenizer = Detokenizer()
         self.stop = StopFilter(request.stop)

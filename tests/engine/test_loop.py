@@ -157,13 +157,10 @@ def make_request(
     **fields: Any,
 ) -> EngineRequest:
     fields.setdefault("n_predict", 40)
-    return EngineRequest(
-        prompt=tuple(prompt),
-        sampling=SamplingParams(
-            seed=seed, temperature=temperature, repeat_penalty=repeat_penalty, top_k=20
-        ),
-        **fields,
+    sampling = SamplingParams(
+        seed=seed, temperature=temperature, repeat_penalty=repeat_penalty, top_k=20
     )
+    return EngineRequest(prompt=tuple(prompt), **{"sampling": sampling, **fields})
 
 
 def answer(engine: Engine, **fields: Any) -> tuple[str, Done]:

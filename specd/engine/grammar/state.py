@@ -16,7 +16,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from specd.core import TokenId
 from specd.engine.grammar.translation import short_error
-from specd.engine.sampler import CERTAIN, Choice, CoupledSampler, Row
+from specd.engine.sampler import CERTAIN, Choice, Row, Sampler
 
 Mask = npt.NDArray[np.bool_]
 
@@ -116,13 +116,13 @@ class GrammarState:
 
 
 class GuidedSampler:
-    """A CoupledSampler under a grammar.
+    """A sampler under a grammar.
 
     Target and drafter share the grammar's state.  The drafter runs ahead with it, so sampling at a
     position first rolls the state back to that position.
     """
 
-    def __init__(self, free: CoupledSampler, grammar: GrammarState) -> None:
+    def __init__(self, free: Sampler, grammar: GrammarState) -> None:
         self._free = free
         self._grammar = grammar
 
