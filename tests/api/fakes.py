@@ -1,4 +1,4 @@
-"""Services behind the HTTP edge that answer from a script, and an aiohttp client in front of it."""
+"""Fake services that answer from a script, and an aiohttp client of the HTTP routes."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class FakeScheduler:
 
 @dataclass
 class FakeRegistry:
-    """Plays `script` for every pull and push: an exception in it is raised."""
+    """Play `script` for every pull and push; raise its exceptions."""
 
     script: Sequence[core.Progress | Exception] = (core.Progress(status="success"),)
     asked: list[tuple[str, str, bool]] = field(default_factory=list)

@@ -51,7 +51,7 @@ async def test_a_corrupt_compressed_body_is_an_unexpected_end() -> None:
 async def test_an_incomplete_compressed_body_is_an_unexpected_end(
     encoding: str, packed: Callable[[bytes], bytes]
 ) -> None:
-    """Though what came of it is a whole value already."""
+    """The part that arrived already decompresses to a complete JSON value."""
     whole = packed(BODY.encode() + b" " * 2**20)
     async with (
         client() as http,

@@ -1,4 +1,4 @@
-"""Forms as they come over the wire: what is read of them, and what is refused before the end."""
+"""Multipart forms over HTTP: the fields that are read, and errors before the end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ END = b"--b--\r\n"
 
 
 async def post(http: Http, body: Any, content_type: str = FORM_DATA) -> tuple[int, str]:
-    """The status and the words of the error."""
+    """Return the status and the error message."""
     headers = {"Content-Type": content_type}
     body = io.BytesIO(body) if isinstance(body, bytes) else body
     async with http.post(PATH, data=body, headers=headers) as reply:
@@ -44,7 +44,7 @@ async def post(http: Http, body: Any, content_type: str = FORM_DATA) -> tuple[in
 
 
 async def heard(body: bytes, **query: str) -> list[bytes]:
-    """The files that the model was given."""
+    """Return the files that the generation request contains."""
     generation = FakeGeneration()
     async with client(generation) as http:
         headers = {"Content-Type": FORM_DATA}

@@ -1,4 +1,4 @@
-"""What whoever watches the daemon is told."""
+"""The health and metrics routes."""
 
 from __future__ import annotations
 

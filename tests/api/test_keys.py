@@ -1,4 +1,4 @@
-"""SPECD_API_KEYS: who may call, and what the others are told."""
+"""SPECD_API_KEYS: accepted keys, and the errors without one."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ BUSY = "server busy, please try again: too many long answers at once"
 
 
 class Watched(MemoryBudget):
-    """Says when something was taken, and when all was given back."""
+    """Signal the first reservation, and the release of all bytes."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -116,7 +116,7 @@ async def test_a_long_request_is_repeated_in_a_thread(
 
 
 class Numbers(tuple[float, ...]):
-    """Says on which thread it is read."""
+    """Record the thread that reads it."""
 
     __slots__ = ()
     read_on_loop: ClassVar[set[bool]] = set()

@@ -121,7 +121,7 @@ def named(spec: Json, name: str) -> Json:
 
 
 def resolved(node: Json) -> Json:
-    """The node that a reference stands for."""
+    """Return the node that a reference points to."""
     while "$ref" in node:
         found: Any = SPEC
         for step in node["$ref"].removeprefix("#/").split("/"):
@@ -131,7 +131,7 @@ def resolved(node: Json) -> Json:
 
 
 def properties(node: Json) -> Json:
-    """Of the objects that a value may be, or hold as an array's items."""
+    """Return the properties of all objects that a value, or an item of it, may be."""
     node = resolved(node)
     found: Json = dict(node.get("properties", {}))
     for choice in [*node.get("anyOf", ()), *([node["items"]] if "items" in node else ())]:
@@ -140,7 +140,7 @@ def properties(node: Json) -> Json:
 
 
 def fields_of(codec: object) -> bodies.Fields | None:
-    """The fields of the struct that a codec reads, through lists and through its helpers."""
+    """Return the fields of the struct that a codec reads, also through lists and helpers."""
     if not isinstance(codec, FunctionType) or not codec.__module__.startswith("specd.api"):
         return None
     cells = [cell.cell_contents for cell in codec.__closure__ or ()]
@@ -152,7 +152,7 @@ def fields_of(codec: object) -> bodies.Fields | None:
 
 
 def compare(where: str, read: bodies.Fields, node: Json) -> Iterator[str]:
-    """What is read and not described, or described and not read, a line each."""
+    """Yield a line per field that is read but not described, or described but not read."""
     described = properties(node)
     yield from (f"{where}.{name}: not described" for name in read.keys() - described.keys())
     yield from (f"{where}.{name}: not read" for name in described.keys() - read.keys())
@@ -163,7 +163,7 @@ def compare(where: str, read: bodies.Fields, node: Json) -> Iterator[str]:
 
 
 def sent(method: str, path: str) -> Json:
-    """The media types of a request's body."""
+    """Return the media types of a request's body."""
     body = resolved(SPEC["paths"][path][method].get("requestBody", {}))
     found: Json = body.get("content", {})
     return found
@@ -313,7 +313,7 @@ def answered(node: object, seen: set[str]) -> None:
 
 
 def close(node: object) -> None:
-    """An object has the properties that it is said to have, and no more."""
+    """Forbid properties that an object's schema does not name, in place."""
     if isinstance(node, dict):
         if "properties" in node:
             node.setdefault("additionalProperties", False)
@@ -326,7 +326,7 @@ def close(node: object) -> None:
 
 @functools.cache
 def strict() -> Json:
-    """The file, with answers closed to what is not described, and with models that are there."""
+    """Return the file with strict answer schemas, and with the names of existing models."""
     spec = copy.deepcopy(SPEC)
     names: set[str] = set()
     for entry in spec["paths"].values():
@@ -353,7 +353,7 @@ def operations() -> Mapping[tuple[str, str], APIOperation[Any, Any, Any, Any]]:
 
 
 def pieces(text: str, kind: str) -> Iterator[Any]:
-    """The values that an answer is made of; the framing of a stream is checked."""
+    """Return the values of an answer; check the framing of a stream."""
     if kind == "application/json":
         yield json.loads(text)
     elif kind == "application/x-ndjson":
@@ -372,7 +372,7 @@ def pieces(text: str, kind: str) -> Iterator[Any]:
 
 
 def check(method: str, path: str, status: int, kind: str, text: str) -> None:
-    """An answer is as the file says, to the last line of a stream.  kind: its content type."""
+    """Check every line of an answer against the file.  kind: its content type."""
     assert "internal error" not in text
     described = strict()["paths"][path][method]["responses"][str(status)]
     if "$ref" in described:
@@ -397,7 +397,7 @@ def test_every_answer_matches_its_description(
         max_examples=10,
         derandomize=True,
         database=None,
-        phases=[Phase.generate],  # what fails is shown as it is: to make it smaller takes minutes
+        phases=[Phase.generate],  # report failures unreduced: shrinking takes minutes
         suppress_health_check=list(HealthCheck),
     )
     @given(data=st.data())

@@ -27,7 +27,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def lines(log: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The fields of each request's line."""
+    """Return the fields of each request's log line."""
     return [record.__dict__["fields"] for record in log.records if record.name == "specd.requests"]
 
 
@@ -37,13 +37,13 @@ async def line(log: pytest.LogCaptureFixture) -> dict[str, Any]:
 
 
 async def until(log: pytest.LogCaptureFixture, n: int) -> list[dict[str, Any]]:
-    """Return the lines once there are `n`: a client may have its answer before its line."""
+    """Return the lines once there are `n`; a line may be written after its answer."""
     await wait_until(lambda: len(lines(log)) >= n, every_s=0.001)
     return lines(log)
 
 
 class Recording(FakeGeneration):
-    """Tells the request's record what the real one does."""
+    """Update the request's record as the real generation does."""
 
     async def generate(self, request: core.GenerateRequest, /) -> Any:
         record = metrics.current_record()

@@ -14,7 +14,7 @@ DATA = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
 
 
 async def asked(*content: object, **body: object) -> core.GenerateRequest:
-    """What the generation room is asked for one turn of the user, or for `messages`."""
+    """Return the generation request for one user turn, or for `messages`."""
     messages = [{"role": "User", "content": list(content)}]
     body = {"model": "able", "max_tokens": 9, "messages": messages} | body
     generation = FakeGeneration()

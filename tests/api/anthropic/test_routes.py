@@ -27,7 +27,7 @@ async def ask(generation: FakeGeneration, path: str = MESSAGES, **body: object) 
 
 
 async def events(generation: FakeGeneration, **body: object) -> list[Any]:
-    """The data of every event; framing and names are checked on the way."""
+    """Return the data of every event; check framing and names."""
     body = {"model": "able", "max_tokens": 9, "messages": USER, "stream": True} | body
     async with client(generation) as http, http.post(MESSAGES, json=body) as reply:
         text = await reply.text()

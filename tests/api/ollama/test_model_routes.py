@@ -37,7 +37,7 @@ DIGEST = f"sha256:{hashlib.sha256(PAYLOAD).hexdigest()}"
 
 @dataclass
 class FakeCreator:
-    """Plays `script`; an exception in it is raised, an Event in it is set and waited behind."""
+    """Play `script`: raise its exceptions; set an Event, then wait forever."""
 
     script: tuple[Progress | Exception | asyncio.Event, ...] = LINES
     requests: list[CreateRequest] = field(default_factory=list)
@@ -156,7 +156,7 @@ async def test_a_blob_is_uploaded_once(http: Http, store: OllamaStore) -> None:
     path = f"/api/blobs/{DIGEST}"
     async with http.head(path) as reply:
         assert (reply.status, await reply.read()) == (404, b"")
-    # Longer than any other body may be here.
+    # Longer than the limit of every other body.
     for status in (201, 200):
         async with http.post(path, data=PAYLOAD) as reply:
             assert (reply.status, await reply.read()) == (status, b"")

@@ -25,7 +25,7 @@ LINES = (
 async def asked(
     path: str, body: object, registry: FakeRegistry | None = None, method: str = "POST"
 ) -> tuple[int, str, str]:
-    """Status, content type and text."""
+    """Return status, content type and text."""
     data = body if isinstance(body, str) else json.dumps(body)
     async with client(registry=registry) as http, http.request(method, path, data=data) as reply:
         return reply.status, reply.headers["Content-Type"], await reply.text()

@@ -50,7 +50,7 @@ ENTRY = core.TokenLogprob(token="a", bytes=(97,), logprob=-1.0)
 
 
 async def ask(path: str, generation: FakeGeneration, **body: object) -> tuple[str, list[Any]]:
-    """Content type and JSON lines of a good answer."""
+    """Return the content type and JSON lines of a successful answer."""
     async with client(generation) as http, http.post(path, json=body) as reply:
         text = await reply.text()
         assert reply.status == 200, text

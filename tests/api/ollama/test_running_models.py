@@ -166,7 +166,7 @@ async def test_ps_counts_the_drafter_or_gives_the_reason_for_none() -> None:
 
 
 class Unlisted(FakeLibrary):
-    """Answers by name, as the demo does beside other models."""
+    """A library that finds models by name but lists none, as with the demo model."""
 
     def list(self) -> Sequence[ModelSummary]:
         return ()
@@ -185,7 +185,7 @@ async def test_ps_of_an_idle_daemon_is_an_empty_list() -> None:
     assert await ps() == []
 
 
-# --------------------------------------------------------------------------- why there is none
+# --------------------------------------------------------------------------- reasons for no drafter
 
 
 @pytest.mark.parametrize("reason", NoPair)
@@ -220,7 +220,7 @@ async def test_the_pull_of_a_missing_drafter_is_shown() -> None:
     assert (await specd(other, doing))["detail"] == "No drafter fits."
     paired = resident("plain", paired=True)
     assert (await specd(paired, doing))["detail"] == ""
-    # A better one than what was on the shelf.
+    # The pull replaces a drafter that was chosen from the installed models.
     assert paired.pair.drafter is not None
     found = replace(paired.pair.drafter, source="shelf")
     shelved = replace(paired, pair=replace(paired.pair, drafter=found))

@@ -15,7 +15,7 @@ async def ask(generation: FakeGeneration, path: str, body: Mapping[str, object])
 
 
 async def stream_of(generation: FakeGeneration, path: str, body: Mapping[str, object]) -> list[Any]:
-    """The data of every event; the framing is checked on the way."""
+    """Return the data of every event; check the framing."""
     sent = dict(body) | {"stream": True}
     async with client(generation) as http, http.post(path, json=sent) as reply:
         text = await reply.text()
@@ -27,7 +27,7 @@ async def stream_of(generation: FakeGeneration, path: str, body: Mapping[str, ob
 
 
 def _data(event: str) -> Any:
-    """A named event has its name in its data too."""
+    """Check that a named event has its name in its data too."""
     *head, line = event.split("\n")
     data = line.removeprefix("data: ")
     assert data != line

@@ -139,7 +139,7 @@ async def test_later_thinking_between_calls_replaces_earlier_thinking() -> None:
 
 
 async def test_many_calls_in_a_row_are_each_copied_a_few_times_at_most() -> None:
-    """Each object that is made is counted: no time is measured."""
+    """The test counts created objects; it measures no time."""
     n_calls, made = 300, 0
 
     class Counted(core.ToolCall):

@@ -24,7 +24,7 @@ SPOKEN: Script = [
 async def ask(
     generation: FakeGeneration, sound: bytes | None = SOUND, **fields: str
 ) -> tuple[int, str, str]:
-    """The status, the content type and the text of the answer."""
+    """Return the answer's status, content type and text."""
     models = (*MODELS, model_ref("seer", "completion", "vision"))
     form = aiohttp.FormData(default_to_multipart=True)
     for name, value in ({"model": "able"} | fields).items():
