@@ -18,7 +18,7 @@ N3 = Mode.peer_draft(3)
 
 
 class EchoEngine:
-    """Says its prompt twice and remembers what it was asked; fails on the prompt `failing`."""
+    """Answer with the prompt twice, and record requests; fail on the prompt `failing`."""
 
     def __init__(self, failing: str = "") -> None:
         self.asked: list[core.EngineRequest] = []
@@ -47,7 +47,7 @@ class EchoEngine:
 
 
 class FakePeer:
-    """A peer's server that writes down what it was asked."""
+    """A peer's server that records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, float, int]] = []

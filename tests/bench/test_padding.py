@@ -135,7 +135,7 @@ def small_size(name: str) -> tuple[int, int]:
 
 
 def takes_stream(name: str) -> bool:
-    """The other two take heads and columns, which an added layer has none of."""
+    """Return whether a matrix reads the residual stream: all but two of a layer do."""
     return not name.endswith(("attn_output.weight", "ffn_down.weight"))
 
 

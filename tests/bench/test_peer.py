@@ -37,7 +37,7 @@ def small_server(binary: PeerBinary, **changes: Any) -> AbstractAsyncContextMana
 
 
 def kinds() -> list[str]:
-    """What there is to test with: the same build's server once `make peer` has run, the wheel's."""
+    """Return the available servers: of the same build (after `make peer`), of the wheel."""
     try:
         built = peer_binary.server_path().is_file()
     except peer_binary.NoLibraries:
@@ -89,7 +89,7 @@ async def test_a_plain_answer_at_temperature_zero_is_the_engines(binary: PeerBin
     theirs = [answer.text for answer in answers]
     if binary.same_build:
         assert theirs == ours
-    # Other kernels round differently, and a near tie may fall the other way.
+    # Other kernels round differently, so a near tie may give another token.
     assert sum(a[:20] == b[:20] for a, b in zip(theirs, ours, strict=True)) >= 2
     for answer in answers:
         assert 1 < answer.usage.n_generated <= 24

@@ -104,7 +104,7 @@ def test_abbreviated_commits_match(commit: str, theirs: int, ours: int) -> None:
     assert not matches_commit(version, other)
 
 
-# --------------------------------------------------------------------------- what it is told
+# --------------------------------------------------------------------------- its command line
 
 
 def test_the_command_line_of_a_plain_server() -> None:

@@ -32,7 +32,7 @@ BLOCK_BYTES = 34
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy text: its tokens with the prompt's, and the row that each was the largest of."""
+    """A greedy text: tokens with the prompt's, and the row of logits of each token."""
 
     n_prompt: int
     tokens: list[int]
@@ -139,7 +139,7 @@ def test_the_small_models_blocks_are_kept_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_few_new_weights_are_zero(tmp_path: Path) -> None:
-    """Zeros could be cheaper to read or to multiply, somewhere."""
+    """Zeros could be cheaper to read or to multiply on some hardware."""
     small = write_grouped_q8(tmp_path / "small.gguf")
     write_synthetic(small, tmp_path / "large.gguf", 20_000_000)
     zeros = total = 0

@@ -21,12 +21,12 @@ from specd.engine.sampler import CERTAIN
 from tests.benchmarks import synthetic_traces
 
 ANSWERS = [synthetic_traces.answer(share, number) for share in (0.8, 0.5) for number in range(3)]
-#: Rows cost nothing, so that whatever may be right is sent.
+#: Rows cost nothing, so every guess that may be right is sent.
 FREE = Curve(name="free", title="", target={1: 1.0, 17: 1.0}, draft_step=0.1, catch_up=0.0)
 
 
 def never_found(answer: Answer, *, second: bool) -> Answer:
-    """One whose guesses are all wrong, with siblings that are all right, or all wrong."""
+    """Return an answer with wrong guesses only; second: whether all siblings are right."""
     n = len(answer.tokens)
     return replace(
         answer,

@@ -79,7 +79,7 @@ class Watch:
 
 
 def _rounded_down(margins: Sequence[float]) -> tuple[float, ...]:
-    """In thousandths, as a trace keeps them."""
+    """Return margins in thousandths, rounded down as in a trace."""
     return tuple(float(np.floor(np.float64(margin) * 1000 + 1e-6)) for margin in margins)
 
 
@@ -99,7 +99,7 @@ def test_the_simulated_engine_drafts_and_accepts_as_the_real_one(
     length: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With either drafter and any length: the same tokens, margins and verdicts."""
+    """Compare tokens, margins and accepted counts."""
     controller = real.loop.speculation.controller
     for answer in answers(recorded):
         with monkeypatch.context() as patched:
