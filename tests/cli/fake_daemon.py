@@ -45,7 +45,7 @@ class FakeDaemon:
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[str, None]:
-        """Its URL."""
+        """Yield its URL."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self.handle)
         async with TestServer(app) as server:

@@ -41,7 +41,7 @@ def test_every_command_has_help(entry: CommandEntry) -> None:
 def test_the_list_and_the_command_print_the_same_help(entry: CommandEntry) -> None:
     first, *more = inspect.cleandoc(entry.help).split("\n\n")
     own = " ".join(CliRunner().invoke(app, [entry.name, "--help"]).output.split())
-    if entry.name != "pairs":  # whose help is that of `pairs show`
+    if entry.name != "pairs":  # its help is that of `pairs show`
         assert all(" ".join(part.split()) in own for part in (first, *more))
     listed = CliRunner().invoke(app, ["--help"]).output
     assert (f" {entry.name} " in listed) is not entry.hidden

@@ -60,7 +60,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (["run", "llama3.2", ":"], ["1b", "3b"]),
         (["run", "llama3.2", ":", "3"], ["3b"]),
         (["rm", "qwen3", ":", "8b", "llama3.2", ":", "1"], ["1b"]),
-        # Unless it was told otherwise: COMP_WORDBREAKS.
+        # COMP_WORDBREAKS without a colon changes that.
         (["run", "llama3.2:3"], ["llama3.2:3b"]),
     ],
     ids=" ".join,

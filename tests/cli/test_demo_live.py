@@ -17,7 +17,7 @@ async def test_the_demo_starts_a_daemon_and_measures_both_modes() -> None:
     out = io.StringIO()
     options = {"num_predict": 24, "temperature": 0.8, "seed": 1}
     demonstration = DemoComparison(Console(file=out, width=120), options, repeats=1)
-    # Port 1 is nobody's: the demo has to start a daemon of its own.
+    # No daemon listens on port 1, so the demo has to start its own.
     await demonstration.run(Client("http://127.0.0.1:1"), ["import os\n"])
     text = out.getvalue()
     assert "Starting a separate daemon" in text

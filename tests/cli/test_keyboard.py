@@ -82,13 +82,13 @@ class Terminal:
     more: asyncio.Event = field(default_factory=asyncio.Event)
 
     def hear(self) -> None:
-        with suppress(OSError):  # nobody holds its other end any more
+        with suppress(OSError):  # the process has closed the other end
             data = os.read(self.descriptor, 4096)
             self.seen += re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", data.decode())
         self.more.set()
 
     async def wait_for(self, text: str) -> None:
-        """What comes after it is seen later."""
+        """Wait for `text`; the next call searches only the output after it."""
         while text not in self.seen:
             self.more.clear()
             await self.more.wait()
@@ -98,7 +98,7 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
     async def interrupt(self, text: str) -> None:
-        """Ctrl-C until it is heard: just before it waits for a key, readline is deaf to it."""
+        """Repeat Ctrl-C until `text` appears: readline can miss one just before it reads a key."""
         heard = asyncio.ensure_future(self.wait_for(text))
         while not heard.done():
             self.type("\x03")

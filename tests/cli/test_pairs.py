@@ -306,7 +306,7 @@ def test_a_damaged_model_is_reported_once(
     store.add("broken", weights=write_llama(tmp_path / "b.gguf", seed=9))
     SparseStore(store.root).put(
         "lonely", write_sparse(tmp_path / "l.gguf", 4e9)
-    )  # looks through the shelf
+    )  # without a DRAFT, so all installed models are searched
     store.manifest_path("broken").write_text("{")
     for command in ((), ("suggest",)):
         with caplog.at_level(logging.WARNING):

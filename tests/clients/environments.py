@@ -1,4 +1,4 @@
-"""Where foreign clients live: environments of their own, made once and kept in the user's cache."""
+"""Environments of third-party clients, made once and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPENAI_NODE_VERSION = 20
 
 
 def python_environment() -> Path:
-    """The interpreter beside the clients of requirements.txt."""
+    """Return the Python interpreter of an environment with requirements.txt."""
     requirements = PROGRAMS / "requirements.txt"
 
     def make(folder: Path) -> None:
@@ -32,9 +32,9 @@ def python_environment() -> Path:
 
 
 def node_environment(least_version: int = 0) -> Path | None:
-    """The folder with the clients of package.json; None where there is no npm.
+    """Return the folder with the clients of package.json; None without npm.
 
-    least_version: None where Node.js is older than this major version, too.
+    least_version: return None also if Node.js is older than this major version.
     """
     if shutil.which("npm") is None or node_version() < least_version:
         return None
@@ -49,7 +49,7 @@ def node_environment(least_version: int = 0) -> Path | None:
 
 
 def node_version() -> int:
-    """Return the major version of `node`; 0 where there is none."""
+    """Return the major version of `node`; 0 if it is not installed."""
     if shutil.which("node") is None:
         return 0
     done = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
@@ -83,7 +83,7 @@ async def run_program(*command: str, home: Path, given: bytes = b"") -> dict[str
 
 
 def _cached_folder(recipe: Path, make: Callable[[Path], None]) -> Path:
-    """The folder made of this recipe; whoever comes while it is made waits for it."""
+    """Return the folder made from this recipe; wait if another process is making it."""
     key = recipe.read_bytes() + sys.version.encode()
     name = f"{recipe.stem}-{hashlib.sha256(key).hexdigest()[:16]}"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specd" / "clients"

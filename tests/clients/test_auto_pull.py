@@ -20,7 +20,7 @@ ASKED: dict[str, Any] = {"model": "big", "options": {"num_predict": 32, "num_thr
 
 
 class DaemonWithRegistry:
-    """A daemon whose user asked for "big" to be drafted for by what lies in a registry alone."""
+    """A daemon with a rule that pairs "big" with a drafter that only a registry has."""
 
     def __init__(self, folder: Path, vocabulary: Vocabulary = VOCABULARY) -> None:
         self.folder = folder
@@ -67,7 +67,7 @@ async def loaded(daemon: Daemon) -> dict[str, Any]:
 
 
 async def wait_for_words(daemon: Daemon, words: str) -> dict[str, Any]:
-    """What ps says once it says that."""
+    """Return the model's entry of ps once its detail contains `words`."""
     async with asyncio.timeout(60):
         while words not in (found := await loaded(daemon))["detail"]:
             pass

@@ -1,4 +1,4 @@
-"""What clients see of failures, with real engines."""
+"""Errors of real engines, as clients see them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.gguf_files import OllamaStore, write_llama, write_truncated, write_un
 
 pytestmark = pytest.mark.native
 
-#: Answers that go on until somebody ends them.
+#: Answers that continue until they are stopped.
 ENDLESS: dict[str, Any] = {"model": "endless", "options": {"num_predict": -1, "temperature": 0}}
 
 
@@ -41,7 +41,7 @@ async def test_a_killed_engine_fails_one_answer_and_no_other(
             await first_line(response)
             engine_of(daemon, untouched).send_signal(signal.SIGKILL)
             lines = [json.loads(line) async for line in response.content]
-        # A short answer may have ended before the signal came; an error is then not owed.
+        # A short answer may end before the signal arrives, and then has no error.
         assert "error" in lines[-1] or lines[-1]["done"]
         assert all("error" not in line for line in lines[:-1])
         assert "response" in await first_line(other)

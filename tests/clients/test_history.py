@@ -34,7 +34,7 @@ def learned(tmp_path: Path) -> HistoryEntry:
 
 
 def drafted_by_model(entry: HistoryEntry) -> core.BandHistory:
-    """The band of temperature 0.8."""
+    """Return the draft model's band of temperature 0.8."""
     [band] = (b for b in entry.history.bands if (b.drafter, b.band) == ("model", 2))
     return band
 
@@ -42,7 +42,7 @@ def drafted_by_model(entry: HistoryEntry) -> core.BandHistory:
 async def answer(
     daemon: Daemon, seed: int, n_predict: int = 48, *, model: str = "specd-demo"
 ) -> dict[str, Any]:
-    """The speculation of one answer, by an engine of its own."""
+    """Return the speculation of one answer; its engine is then unloaded."""
     options = {"seed": seed, "temperature": 0.8, "num_predict": n_predict, "num_thread": 1}
     *_, last = await daemon.answer(PROMPT, model=model, keep_alive=0, options=options)
     assert await ended(daemon.engines())

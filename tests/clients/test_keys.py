@@ -27,7 +27,7 @@ TURN: Any = [{"role": "user", "content": "a b"}]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    """Its model says what it is told."""
+    """Yield a daemon whose model repeats the last message."""
     folder = tmp_path_factory.mktemp("keys")
     weights = write_llama(folder / "m.gguf", chat_template="{{ messages[-1].content }}")
     OllamaStore(folder / "models").add("m", weights=weights)

@@ -44,7 +44,7 @@ PYTHON = [
     pytest.param("with_llm.py", marks=pytest.mark.contract("clients.llm")),
     pytest.param("with_pydantic_ai.py", marks=pytest.mark.contract("clients.pydantic-ai")),
 ]
-#: What each raises for a model that does not exist.
+#: The error that each raises for a model that does not exist.
 ERRORS = {
     "ollama_python.py": "ResponseError",
     "ollama_js.mjs": "ResponseError",
@@ -85,7 +85,7 @@ async def test_the_javascript_client_works(daemon: Daemon, tmp_path: Path) -> No
     folder = await asyncio.to_thread(node_environment)
     if folder is None:
         pytest.skip("no npm on this machine")
-    program = str(shutil.copy(PROGRAMS / "ollama_js.mjs", folder))  # imports what lies beside it
+    program = str(shutil.copy(PROGRAMS / "ollama_js.mjs", folder))  # imports packages of its folder
     given = json.dumps({"schema": CITY_SCHEMA, "weather": WEATHER}).encode()
     check(
         "ollama_js.mjs", await run_program("node", program, daemon.url, home=tmp_path, given=given)

@@ -46,7 +46,7 @@ def models(tmp_path: Path) -> Path:
 
 
 def cosines(found: Any) -> npt.NDArray[np.float64]:
-    """With the known vectors, each of which has length 1 up to its rounding."""
+    """Return the cosine of each vector with the known one; check that its length is 1."""
     vectors = np.array(found)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     lengths = np.linalg.norm(VECTORS, axis=1)

@@ -82,14 +82,14 @@ COURSES = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the client made of each word, by the word."""
+    """Return the client's report of each word, by word."""
     folder = await asyncio.to_thread(node_environment, OPENAI_NODE_VERSION)
     if folder is None:
         pytest.skip(f"no npm or no Node.js {OPENAI_NODE_VERSION} on this machine")
     tmp_path = tmp_path_factory.mktemp("openai-js")
     weights = write_scripted_model(tmp_path / "speaker.gguf", dict(CUES.values()), TEMPLATE)
     OllamaStore(tmp_path / "models").add("speaker", weights=weights)
-    program = str(shutil.copy(PROGRAMS / "openai_js.mjs", folder))  # imports what lies beside it
+    program = str(shutil.copy(PROGRAMS / "openai_js.mjs", folder))  # imports packages of its folder
     asked = {
         word: {
             "model": "speaker",

@@ -23,7 +23,7 @@ async def client(daemon: Daemon) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 class Verdict(BaseModel):
-    """Nothing in it can be long: the model is tiny, and knows nothing of JSON."""
+    """All values are short, because the tiny model was not trained on JSON."""
 
     answer: Literal["yes", "no", "perhaps"]
     certain: bool

@@ -48,7 +48,7 @@ def lay_out(folder: Path) -> None:
     other = write_llama(folder / "other.gguf", vocabulary=byte_vocabulary(shuffle_seed=1))
     store.add("stranger", weights=write_llama(folder / "s.gguf", seed=3), draft=other)
     store.add("damaged", weights=write_llama(folder / "d.gguf", seed=4), draft=write_cut(folder))
-    # A header to believe in, and no tensors behind it.
+    # A valid header without tensors.
     hollow = write_vocabulary(folder / "hollow.gguf", architecture="llama")
     store.add("hollow", weights=write_llama(folder / "h.gguf", seed=5), draft=hollow)
     store.add("snake", weights=write_mamba(folder / "mamba.gguf"))
@@ -73,7 +73,7 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
 
 
 async def load(daemon: Daemon, model: str) -> dict[str, Any]:
-    """What ps says of it, and of it alone."""
+    """Load the model, and return its entry of ps."""
     path = "embed" if model == "embedder" else "generate"
     body = {"model": model, "input": "x"} if path == "embed" else {"model": model}
     async with daemon.http.post(f"/api/{path}", json=body) as response:

@@ -1,4 +1,4 @@
-"""What every program of the client matrix asks, and the report that it writes."""
+"""The questions of every program of the client matrix, and its report."""
 
 from __future__ import annotations
 
