@@ -102,14 +102,14 @@ class ContractClient:
             return Reply(response.status, kind, await response.read())
 
     async def rendered(self, path: str, **fields: object) -> str:
-        """The prompt that the request becomes."""
+        """Return the rendered prompt of a request."""
         reply = await self.ask(path, fields | {"_debug_render_only": True})
         assert reply.status == 200, reply
         text: str = reply.json["_debug_info"]["rendered_template"]
         return text
 
     async def residents(self) -> dict[str, Any]:
-        """Entries of ps by name."""
+        """Return the entries of ps by name."""
         models = (await self.get("/api/ps")).json["models"]
         return {model["name"]: model for model in models}
 

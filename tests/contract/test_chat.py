@@ -1,4 +1,4 @@
-"""Contract 2.3: what `/api/chat` answers, and what of a conversation reaches the template."""
+"""Contract 2.3: the answers of `/api/chat`, and its messages in the template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract 11: what the `ollama` command asks, command by command, and what it reads of it."""
+"""Contract 11: the requests of each `ollama` command, and the fields that it reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGENT = "ollama/0.33.0 (amd64 linux) Go/go1.24"
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def command(contract_client: ContractClient) -> ContractClient:
-    """Every command asks first whether anybody is there."""
+    """Return the client after `HEAD /`, the first request of every command."""
     async with contract_client.daemon.http.head("/", headers={"User-Agent": AGENT}) as reply:
         assert reply.status < 400
     return contract_client
@@ -61,7 +61,7 @@ async def test_run_interactively(command: ContractClient) -> None:
 
 @pytest.mark.contract("command.run", "command.pull")
 async def test_run_of_a_model_that_is_not_here(command: ContractClient) -> None:
-    """404 sends it to the registry, and that there is no such model to the cloud."""
+    """After a 404 the command pulls the model, and if that fails it tries the cloud."""
     assert (await command.ask("show", {"name": "absent"})).status == 404
     async with FakeRegistry().serve() as registry:
         name = registry.name("library/absent/latest")

@@ -29,7 +29,7 @@ async def contract_client(
     store.add("ordinary", weights=target, draft=write_llama(folder / "small.gguf", noise=0.01))
     store.add("heads", weights=write_qwen35(folder / "heads.gguf", heads=True))
     dflash = write_llama(folder / "dflash.gguf", architecture="dflash")
-    # Of weights of its own: an engine that is there draws on its drafter for whoever comes.
+    # Different weights, because models with equal weights share an engine and its drafter.
     store.add("flash", weights=write_llama(folder / "flash.gguf", seed=7), draft=dflash)
     mllama = write_llama(folder / "mllama.gguf", architecture="mllama")
     store.add("mllama", weights=mllama, projector=write_llava(folder / "p.gguf"))

@@ -1,4 +1,4 @@
-"""Contract 9: that a variable is set is seen from outside."""
+"""Contract 9: the visible effects of environment variables."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_what_a_daemon_was_told(tmp_path: Path) -> None:
         [(name, entry)] = (await residents(daemon)).items()
         assert (name, entry["context_length"], entry["specd"]["slots"]) == ("first:latest", 100, 2)
         assert dt.datetime.fromisoformat(entry["expires_at"]).year > 2300
-        # Of embedders there is one at a time; and there is room for one model alone.
+        # An embedder has one slot, and only one model may be loaded.
         await load(daemon, "embed", model="embedder")
         [(name, entry)] = (await residents(daemon)).items()
         assert (name, entry["specd"]["slots"]) == ("embedder:latest", 1)

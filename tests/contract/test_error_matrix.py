@@ -62,7 +62,7 @@ def _label(row: Row) -> str:
 
 
 def on(paths: Sequence[str], fields: object, status: int, text: str) -> list[Row]:
-    """The same on several endpoints; fields come beside what each of them needs."""
+    """Return a row per endpoint, with the fields added to those that it requires."""
     if not isinstance(fields, dict):
         return [Row(path, fields, status, text) for path in paths]
     return [Row(path, _asking(path) | fields, status, text) for path in paths]
@@ -79,7 +79,7 @@ _LEAST: dict[str, dict[str, Any]] = {
 
 
 def _asking(path: str) -> dict[str, Any]:
-    """The least that an endpoint does something for."""
+    """Return the smallest body that an endpoint accepts."""
     return _LEAST.get(path, {"model": "absent"})
 
 
@@ -634,7 +634,7 @@ BAD: dict[str, Any] = {"raw": True, "system": "s", "think": True, "options": {"s
 async def test_which_of_several_faults_is_told(
     contract_client: ContractClient, fields: dict[str, Any], status: int, text: str
 ) -> None:
-    """All have every fault that comes later in the order than the one that is told."""
+    """Each request also has all faults that are checked after the reported one."""
     reply = await contract_client.ask("generate", BAD | fields)
     assert reply.status == status
     if status == 200:

@@ -1,4 +1,4 @@
-"""Contract 2.1 and 2.2: what `/api/generate` answers, field by field."""
+"""Contract 2.1 and 2.2: the answers of `/api/generate`, field by field."""
 
 from __future__ import annotations
 
@@ -343,13 +343,13 @@ async def test_how_long_a_model_is_kept(
 ) -> None:
     await contract_client.ask("generate", {"model": "bare", "keep_alive": keep_alive})
     assert least <= await left(contract_client) <= most
-    # Who says nothing of it changes nothing of it.
+    # A request without keep_alive does not change it.
     await contract_client.ask("generate", asking("bare", options=SHORT))
     assert least <= await left(contract_client) <= most
 
 
 async def left(contract_client: ContractClient) -> float:
-    """Seconds that "bare" stays."""
+    """Return the seconds until "bare" is unloaded."""
     entry = (await contract_client.residents())["bare:latest"]
     remaining = dt.datetime.fromisoformat(entry["expires_at"]) - dt.datetime.now(dt.UTC)
     return remaining.total_seconds()

@@ -47,7 +47,7 @@ GONE = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def crashing(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ContractClient]:
-    """Its engine says a prompt's words; at the word `crash` it says two and dies."""
+    """Yield a client; its engine repeats the prompt, but dies after two words at `crash`."""
     folder = tmp_path_factory.mktemp("crashing")
     store = lay_out(folder)
     async with running(folder, engine=FAKE_ENGINE) as daemon:

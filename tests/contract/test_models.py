@@ -1,4 +1,4 @@
-"""Contract 2.7 and 4: what tags, ps and show say of the store's models, and under which names."""
+"""Contract 2.7 and 4: the models in tags, ps and show, and their names."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ NOTHING = {
 
 
 def body_of(path: str) -> dict[str, Any]:
-    """One whose model's name is refused as no other is: who says so has read it."""
+    """Return a body whose model's name has an error of its own, which shows that it was read."""
     return {"source" if path == "copy" else "model": "x:local:cloud"} | ROUTES[path]
 
 

@@ -1,4 +1,4 @@
-"""Contract 2.4 and 6: which options load a model anew, and who shares one."""
+"""Contract 2.4 and 6: options that reload a model, and models that share an engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def engines(contract_client: ContractClient) -> set[int]:
 async def load(
     contract_client: ContractClient, options: dict[str, object], model: str = "plain"
 ) -> set[int]:
-    """The engines afterwards."""
+    """Load the model; return the process ids of all engines."""
     reply = await contract_client.ask("generate", {"model": model, "options": options})
     assert reply.status == 200, reply
     return await engines(contract_client)
@@ -123,7 +123,7 @@ async def test_models_of_the_same_weights_share_an_engine(contract_client: Contr
 
 @pytest.mark.contract("options.precedence")
 async def test_the_request_wins_over_the_modelfile(contract_client: ContractClient) -> None:
-    """The model "dressed" says num_ctx 256, and that "few" ends an answer."""
+    """The Modelfile of "dressed" sets num_ctx 256 and the stop text "few"."""
     await load(contract_client, {}, "dressed")
     assert await context_of(contract_client, "dressed:latest") == 256
     body = {"model": "dressed", "prompt": "x", "think": False, "stream": False}

@@ -227,7 +227,7 @@ def run(environment: Environment, script: Path, *arguments: object) -> subproces
 def test_a_models_own_code_does_not_run(
     environment: Environment, tiny: Tiny, tmp_path: Path
 ) -> None:
-    """The code lies beside the model here; a ConversionSource accepts no .py file."""
+    """Put the code into the model's folder by hand: a ConversionSource accepts no .py file."""
     source = changed(tiny, tmp_path / "model", architectures=["DreamModel"])
     for name in ("model.safetensors", "generation_config.json"):
         (tmp_path / "model" / name).symlink_to(source.files[name])

@@ -15,7 +15,7 @@ KEY = "SPECD_API_KEYS"
 
 
 class Service:
-    """Started by systemd: its environment is `unit`, and over it the file."""
+    """Simulate a start by systemd: the file overrides the environment `unit`."""
 
     def __init__(self, path: Path, file: str | None, **unit: str) -> None:
         self.path = path

@@ -22,7 +22,7 @@ log = logging.getLogger("specd.some.room")
 
 
 class Writing:
-    """What is logged, as the writing thread would write it."""
+    """Format log records as the writing thread does."""
 
     def __init__(self) -> None:
         self._lines: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()

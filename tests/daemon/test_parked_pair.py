@@ -50,7 +50,7 @@ def _same_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serving(tmp_path: Path, curve: str) -> AbstractAsyncContextManager[Daemon]:
-    """A daemon without prompt lookup: whether the draft model works is what is asked."""
+    """Run a daemon without prompt lookup, so that only the draft model drafts."""
     module = ("tests.fakes.timed_engine", curve)
     engine = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", *module)
     return running(tmp_path, engine=engine, SPECD_PROMPT_LOOKUP="0")
@@ -59,7 +59,7 @@ def serving(tmp_path: Path, curve: str) -> AbstractAsyncContextManager[Daemon]:
 async def asked(
     daemon: Daemon, prompt: str, model: str = "specd-demo", **options: object
 ) -> dict[str, Any]:
-    """What the answer says of speculation."""
+    """Return the `speculation` object of one answer."""
     defaults = {"num_predict": 32, "temperature": 0.8, "seed": 1}
     body = {"prompt": prompt, "raw": True, "stream": False, "options": defaults | options}
     async with daemon.http.post("/api/generate", json={"model": model, **body}) as reply:
@@ -68,24 +68,24 @@ async def asked(
 
 
 async def further_answers(daemon: Daemon, n: int) -> list[dict[str, Any]]:
-    """To prompts such as the demo was trained on, each with a seed of its own."""
+    """Return `n` answers' speculation; prompts are like the demo's training data."""
     return [await asked(daemon, PROMPTS[i % len(PROMPTS)], seed=i) for i in range(n)]
 
 
 async def stop(daemon: Daemon) -> None:
-    """What was learned is in its file afterwards."""
+    """Stop the daemon, which writes the history file."""
     daemon.process.send_signal(signal.SIGTERM)
     assert await daemon.process.wait() == 0
 
 
 async def pairs(daemon: Daemon, folder: Path, model: str = "specd-demo") -> str:
-    """What `specd pairs` prints of the model."""
+    """Return the model's line of `specd pairs`."""
     _, line, *_ = (await specd(daemon, "pairs", model, folder=folder)).decode().splitlines()
     return line
 
 
 async def shown(daemon: Daemon, folder: Path) -> dict[str, Any]:
-    """What `specd ps` says of the pair."""
+    """Return the pair's object of `specd ps --json`."""
     listed = json.loads(await specd(daemon, "ps", "--json", folder=folder))["models"]
     [said] = [model["specd"] for model in listed]
     return dict(said)
@@ -97,7 +97,7 @@ def is_at_work(speculation: dict[str, Any]) -> bool:
 
 
 def assert_back_at_work(answers: Sequence[dict[str, Any]]) -> None:
-    """Most of the later answers are drafted for, and say what that gained."""
+    """Assert that most of the later answers have drafts and report a speedup."""
     later = answers[len(answers) // 2 :]
     working = [speculation for speculation in later if is_at_work(speculation)]
     assert len(working) > len(later) / 2, later
@@ -127,7 +127,7 @@ async def test_a_pair_that_an_earlier_version_parked_drafts_again(tmp_path: Path
 
 
 async def test_a_pair_that_first_answers_parked_drafts_again(tmp_path: Path) -> None:
-    """Of the first answers the drafter guesses no word, of the later ones every word."""
+    """The drafter is always wrong in the first answers, and always right in the later ones."""
     scripts = {cue: "".join(f" {cue}{n}" for n in range(48)) for cue in ("x", "y")}
     weights = write_scripted_model(tmp_path / "target.gguf", scripts, None)
     drafter = write_scripted_model(tmp_path / "drafter.gguf", scripts, None, forgets="x")

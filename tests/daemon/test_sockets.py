@@ -79,7 +79,7 @@ async def test_all_passed_sockets_are_served_and_none_is_bound(
         by_path = aiohttp.UnixConnector(str(tmp_path / "specd.sock"))
         assert await said("http://localhost/", by_path) == "hello"
         server.stop_listening()
-        # systemd still holds them: who comes now is served by the next daemon.
+        # systemd keeps them open, so the next daemon serves new connections.
         with socket.create_connection(first.getsockname()):
             pass
         assert (tmp_path / "specd.sock").is_socket()
@@ -91,7 +91,7 @@ def test_without_passed_sockets_the_settings_stay() -> None:
 
 
 def test_the_host_is_that_of_the_passed_socket() -> None:
-    """Who may call follows from it: a daemon that is open to others knows names beside its own."""
+    """The host checks depend on it: a daemon that is open to others accepts more names."""
     with listening() as near, listening("0.0.0.0") as far:
         for passed in ([far], [near, far]):
             host = apply_systemd_sockets(Settings(), passed).host

@@ -114,7 +114,7 @@ async def test_metrics_of_running_and_waiting_requests_loads_and_crashes(store: 
         assert found["specd:engine_resident_memory_bytes", label] > 2**20
         assert found["specd:engine_open_fds", label] > 0
         assert found["specd:engine_cpu_seconds_total", label] > 0
-        # Each has said a word, and none has ended.
+        # Each has generated a token, and none has ended.
         await until(daemon, lambda n: n == 1 + 3, "generation_tokens_total", **MODEL)
         for engine in daemon.engines():
             engine.kill()

@@ -27,7 +27,7 @@ async def asked(daemon: Daemon, path: str, **fields: Any) -> Any:
 
 
 async def loaded(daemon: Daemon) -> dict[str, Any]:
-    """What /api/ps says of the demo."""
+    """Return the `specd` object of the demo in /api/ps."""
     async with daemon.http.get("/api/ps") as reply:
         [model] = (await reply.json())["models"]
     found: dict[str, Any] = model["specd"]
@@ -35,7 +35,7 @@ async def loaded(daemon: Daemon) -> dict[str, Any]:
 
 
 async def scraped(daemon: Daemon) -> dict[str, float]:
-    """Model → what the gauge says."""
+    """Return model → value of the gauge."""
     async with daemon.http.get("/metrics") as reply:
         families = text_string_to_metric_families(await reply.text())
         return {

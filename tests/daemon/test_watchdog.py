@@ -20,7 +20,7 @@ from specd.sd_notify import Systemd
 
 @dataclass
 class Watched:
-    """Hears all that was sent so far; `after` lets time pass, and the daemon's task run."""
+    """Receive all notifications; `after` advances the time and runs the daemon's task."""
 
     systemd: socket.socket
     words: str = "listening"

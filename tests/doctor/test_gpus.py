@@ -93,7 +93,7 @@ def test_an_unused_gpu_is_a_problem(
 ) -> None:
     plug(machine, vendor)
     finding = found(machine, offered, nvml=nvml, said=("the driver is too old",))[-1]
-    # Where llama.cpp was not asked, NVML's word alone would do.
+    # Without llama.cpp's result, NVML's result alone would pass.
     assert finding.level is Level.PROBLEM
     assert words in finding.words
     assert "the driver is too old" in finding.words

@@ -153,10 +153,10 @@ def test_the_transient_unit_is_the_service_with_another_command() -> None:
     assert "User=specd" in lines
     assert 'Environment="OLLAMA_DEBUG=1"' in lines
     assert not any("Description" in line or "WantedBy" in line for line in lines)
-    # What is said last counts, and an empty command takes back those before.
+    # The last command counts; an empty one removes those before it.
     last = [line for line in lines if line.startswith("ExecStart=")][-2:]
     assert last == ["ExecStart=", "ExecStart=/elsewhere/specd doctor --here --json"]
-    # What it says besides is not read as findings.
+    # Its standard error is not read as findings.
     assert "StandardError=journal" in lines
     assert lines.index("Type=oneshot") > lines.index("Type=notify")
 
