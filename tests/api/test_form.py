@@ -65,7 +65,7 @@ async def test_a_file_has_the_bytes_that_were_sent() -> None:
     assert await heard(body) == [content]
 
 
-async def test_of_several_parts_with_a_name_the_first_counts() -> None:
+async def test_the_first_of_several_parts_with_one_name_counts() -> None:
     assert await heard(MODEL + part("model", b"absent") + FILE + part("file", b"ID3", "b") + END)
 
 

@@ -77,7 +77,7 @@ async def test_metrics_have_the_requested_format(accept: str, content_type: str)
     assert found["specd:http_requests_in_flight"].value == 1
 
 
-async def test_of_a_daemon_with_keys_health_is_open_and_metrics_are_not() -> None:
+async def test_health_needs_no_key_but_metrics_do() -> None:
     async with client(keys=Keys(("key-0123456789",))) as http:
         for path, status in (
             ("/health", 200),

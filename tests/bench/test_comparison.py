@@ -79,7 +79,7 @@ def test_texts_are_compared_with_plain_decodings() -> None:
     assert (auto.n_same_text, auto.n_answers) == (1, 2)
 
 
-def test_of_several_streams_each_answer_is_compared() -> None:
+def test_each_answer_of_several_streams_is_compared() -> None:
     plain = replace(run(PLAIN, 1, streams=2), texts=("a", "b"))
     auto = replace(run(AUTO, 1, streams=2), texts=("a", "c"))
     figures = compare([plain, auto])[0].of_mode("auto")

@@ -166,7 +166,7 @@ async def names(command: ContractClient) -> set[str]:
 
 
 @pytest.mark.contract("command.start")
-async def test_what_is_asked_before_its_menu(command: ContractClient) -> None:
+async def test_requests_before_the_menu(command: ContractClient) -> None:
     assert (await command.get("/api/status")).json["cloud"]["disabled"] is True
     assert (await command.get("/api/version")).json["version"]
     assert (await command.ask("me", b"")).status == 503

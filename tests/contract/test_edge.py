@@ -93,7 +93,7 @@ async def test_recommendations_are_a_list(contract_client: ContractClient) -> No
         *("/v1/audio/speech", "/v1/audio/translations"),
     ],
 )
-async def test_what_is_not_routed_is_404(
+async def test_unknown_paths_are_404(
     contract_client: ContractClient, method: str, path: str
 ) -> None:
     async with contract_client.daemon.http.request(method, path) as reply:
@@ -239,6 +239,6 @@ async def test_a_star_is_everyone(tmp_path: Path) -> None:
 
 
 @pytest.mark.contract("edge.no-auth")
-async def test_nobody_needs_a_key(contract_client: ContractClient) -> None:
+async def test_keys_are_optional_and_ignored(contract_client: ContractClient) -> None:
     for headers in ({}, {"Authorization": "Bearer anything"}, {"x-api-key": "anything"}):
         assert (await contract_client.get("/api/tags", **headers)).status == 200

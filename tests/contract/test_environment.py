@@ -43,7 +43,7 @@ async def load(daemon: Daemon, path: str = "generate", **fields: object) -> None
     "env.quotes",
     "sched.parallel",
 )
-async def test_what_a_daemon_was_told(tmp_path: Path) -> None:
+async def test_environment_variables_take_effect(tmp_path: Path) -> None:
     store = lay_out(tmp_path / "elsewhere", tmp_path)
     stray = store.blob_path("0" * 64)
     stray.touch()

@@ -495,7 +495,7 @@ async def test_a_row(
 
 @pytest.mark.contract("options.unknown", "think.false-anywhere")
 @pytest.mark.parametrize("path", [*ANSWERING, *EMBEDDING])
-async def test_what_is_no_error(contract_client: ContractClient, path: str) -> None:
+async def test_unknown_options_and_think_false_are_accepted(contract_client: ContractClient, path: str) -> None:
     fields = {"options": {"mirostat": 1, "tfs_z": "x", "num_predict": 1}, "think": False}
     reply = await contract_client.ask(path, _asking(path) | fields)
     assert reply.status == 200
@@ -631,7 +631,7 @@ BAD: dict[str, Any] = {"raw": True, "system": "s", "think": True, "options": {"s
         ),
     ],
 )
-async def test_which_of_several_faults_is_told(
+async def test_only_the_first_of_several_faults_is_reported(
     contract_client: ContractClient, fields: dict[str, Any], status: int, text: str
 ) -> None:
     """Each request also has all faults that are checked after the reported one."""

@@ -82,7 +82,7 @@ async def test_without_a_stream_it_is_one_object(contract_client: ContractClient
 
 
 @pytest.mark.contract("answer.prompt-count", "answer.load-duration")
-async def test_what_was_cached_and_loaded_is_counted_all_the_same(
+async def test_cached_tokens_and_load_time_are_counted(
     contract_client: ContractClient,
 ) -> None:
     first = (await contract_client.ask("generate", asking(stream=False))).json
@@ -215,7 +215,7 @@ async def test_infill(contract_client: ContractClient) -> None:
     ],
 )
 @pytest.mark.parametrize("path", ["generate", "chat"])
-async def test_what_jinja_is_told_of_thinking(
+async def test_thinking_fields_reach_the_jinja_template(
     contract_client: ContractClient, path: str, fields: dict[str, object], end: str
 ) -> None:
     asked: dict[str, Any] = {"prompt": "x"}

@@ -104,7 +104,7 @@ async def test_capabilities(
 
 
 @pytest.mark.contract("ps.fields", "ps.order", "ps.vram", "answer.times", "answer.model-echo")
-async def test_what_is_loaded(contract_client: ContractClient) -> None:
+async def test_ps_shows_loaded_models(contract_client: ContractClient) -> None:
     listed = await tags(contract_client)
     await contract_client.ask(
         "generate", {"model": "PLAIN", "keep_alive": "1h", "options": {"num_ctx": 64}}
@@ -194,14 +194,14 @@ async def test_the_template_is_the_one_that_is_used(contract_client: ContractCli
 
 
 @pytest.mark.contract("show.projector")
-async def test_a_projector_is_told_of(contract_client: ContractClient) -> None:
+async def test_show_describes_a_projector(contract_client: ContractClient) -> None:
     info = (await show(contract_client, "seeing"))["projector_info"]
     assert info["general.architecture"] == "clip"
     assert "projector_info" not in await show(contract_client, "plain")
 
 
 @pytest.mark.contract("show.overrides", "show.copilot")
-async def test_what_a_caller_may_change_of_it(contract_client: ContractClient) -> None:
+async def test_show_depends_on_system_and_user_agent(contract_client: ContractClient) -> None:
     assert (await show(contract_client, "dressed", system="Be brief."))["system"] == "Be brief."
     headers = {"User-Agent": "GitHubCopilotChat/0.1"}
     reply = await contract_client.ask("show", {"model": "dressed"}, **headers)

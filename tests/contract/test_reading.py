@@ -97,7 +97,7 @@ async def test_keys_match_ignoring_case(contract_client: ContractClient, path: s
 @pytest.mark.contract("body.null")
 @pytest.mark.parametrize("path", NOTHING)
 @pytest.mark.parametrize("body", [b"null", b"{}", b'{"model":null,"name":null,"source":null}'])
-async def test_null_is_nothing_said(
+async def test_null_is_the_same_as_absent(
     contract_client: ContractClient, path: str, body: bytes
 ) -> None:
     reply = await contract_client.ask(path, body)

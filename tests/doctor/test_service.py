@@ -97,13 +97,13 @@ def test_an_ollama_that_will_start_is_a_warning(ollama: dict[str, str], is_told:
         ({}, {"ActiveState": "inactive"}, [Level.OK, Level.WARNING]),
     ],
 )
-def test_a_service_behind_its_socket(
+def test_a_service_with_socket_activation(
     change: dict[str, str], of_socket: dict[str, str], expected: list[Level]
 ) -> None:
     assert levels(RUNS | change, socket=SOCKET | of_socket) == expected
 
 
-def test_a_service_that_waits_behind_its_socket_is_ok() -> None:
+def test_a_service_that_waits_for_its_socket_is_ok() -> None:
     [waits] = service(RUNS | {"ActiveState": "inactive"}, NO_OLLAMA, SOCKET)
     assert "waits behind specd.socket, and starts with the first request" in waits.words
 

@@ -70,7 +70,7 @@ async def test_with_usage_every_chunk_has_it_and_the_last_has_the_counts() -> No
 
 
 @pytest.mark.contract("openai.completions")
-async def test_thinking_is_beside_the_text() -> None:
+async def test_thinking_is_separate_from_the_text() -> None:
     script: Script = [core.Delta(thinking="hm", content="a"), DONE]
     _, answer = await ask(FakeGeneration(script), PATH, body())
     assert answer["choices"][0] == {

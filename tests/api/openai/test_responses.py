@@ -59,7 +59,7 @@ async def test_instructions_and_developers_are_one_message_of_the_system() -> No
 
 
 @pytest.mark.contract("openai.responses-input")
-async def test_text_parts_are_one_text_and_images_stand_beside_it() -> None:
+async def test_text_parts_are_joined_and_images_are_separate() -> None:
     content = [
         {"type": "input_text", "text": "a"},
         {"type": "input_image", "detail": "auto", "image_url": "data:;base64,AAAA"},
