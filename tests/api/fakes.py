@@ -120,7 +120,7 @@ class FakeLibrary:
 
 @dataclass
 class FakeGeneration:
-    """Plays `script`: an exception in it is raised, an Event in it is waited for for ever.
+    """Play `script`: raise its exceptions; set an Event, then wait forever.
 
     vector: what every text is embedded to, or the error that it is.
     drafter: what every model's pair has.

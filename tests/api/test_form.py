@@ -143,7 +143,7 @@ async def test_a_form_of_unknown_length_is_refused_once_it_is_too_long() -> None
     async with client() as http:
         try:
             answer = await post(http, endless())
-        except ConnectionError:  # it is not read further, and may be gone before its answer is
+        except ConnectionError:  # the daemon may close the connection before its answer is read
             answer = (413, "request body too large")
     assert answer == (413, "request body too large")
     assert n_sent < MAX_FORM_BYTES + 16 * MIB

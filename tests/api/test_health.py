@@ -11,7 +11,7 @@ from specd.api.interfaces import Monitoring
 from specd.api.keys import Keys
 from tests.api.fakes import client
 
-#: What Prometheus sends, of its second and its third version.
+#: The Accept headers of Prometheus 2 and 3.
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1"
     ";q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"

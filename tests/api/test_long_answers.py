@@ -91,7 +91,7 @@ async def test_a_long_answer_has_the_same_form_as_a_short_one() -> None:
         assert reply.headers["Content-Type"] == "application/json; charset=utf-8"
         assert int(reply.headers["Content-Length"]) == len(await reply.read()) > N_LICENSE
         assert reply.headers["X-Request-Id"]
-        # The connection goes on.
+        # The connection stays open.
         async with http.get("/api/version") as after:
             assert after.status == 200
 

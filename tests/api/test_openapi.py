@@ -326,7 +326,7 @@ def close(node: object) -> None:
 
 @functools.cache
 def strict() -> Json:
-    """Return the file with strict answer schemas, and with the names of existing models."""
+    """Return the file with strict answer schemas, and with a fixed set of model names."""
     spec = copy.deepcopy(SPEC)
     names: set[str] = set()
     for entry in spec["paths"].values():
@@ -432,7 +432,7 @@ ANSWERED: dict[str, Json] = {
     "/v1/responses": {"model": "able", "input": "x", "tools": [{"type": "function", "name": "f"}]},
     "/v1/messages": CHAT,
 }
-#: Bodies that are no JSON: the fields and the file of a form.
+#: Bodies that are not JSON: the fields and the file of a form.
 FORMS = {"/v1/audio/transcriptions": ({"model": "able"}, ("a.wav", b"RIFF\0\0\0\0WAVE"))}
 
 

@@ -20,7 +20,7 @@ def value(ratio: Ratio | None) -> float:
     return ratio.value
 
 
-#: One workload likes short drafts, the other long ones; on the whole the short ones are better.
+#: Short drafts suit one workload, long ones the other; overall the short ones are faster.
 CODE = runs({"plain": [10], "k = 1": [16], "k = 3": [20], "auto": [20]}, "code_completion")
 CHAT = runs({"plain": [10], "k = 1": [10], "k = 3": [5], "auto": [9]}, "chat")
 

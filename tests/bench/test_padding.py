@@ -74,7 +74,7 @@ def test_every_weight_of_the_small_model_is_planned_once(file_type: FileType) ->
     assert len(sources) == len(set(sources)) == 2 + 9 * DEMO.n_layers
 
 
-# --------------------------------------------------------------------------- what it computes
+# --------------------------------------------------------------------------- computed values
 
 
 @pytest.mark.parametrize("file_type", FileType)
@@ -135,7 +135,7 @@ def small_size(name: str) -> tuple[int, int]:
 
 
 def takes_stream(name: str) -> bool:
-    """Return whether a matrix reads the residual stream: all but two of a layer do."""
+    """Return whether a matrix reads the residual stream; an added layer has no other inputs."""
     return not name.endswith(("attn_output.weight", "ffn_down.weight"))
 
 

@@ -32,7 +32,7 @@ def said(command: list[str], option: str) -> str:
     return command[command.index(option) + 1]
 
 
-# --------------------------------------------------------------------------- what is found
+# --------------------------------------------------------------------------- the search
 
 
 def test_a_path_without_a_program_is_refused(tmp_path: Path) -> None:

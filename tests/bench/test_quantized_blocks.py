@@ -82,7 +82,7 @@ def test_noise_is_small_finite_and_the_same_in_every_run(file_type: FileType) ->
 @pytest.mark.parametrize("file_type", FileType)
 def test_noise_continues_and_no_row_repeats_another(file_type: FileType) -> None:
     whole, pieces = Noise(file_type), Noise(file_type)
-    rows = whole.take(5000, 32)  # more than the stream holds before it begins again
+    rows = whole.take(5000, 32)  # longer than the period of the stream
     taken = [pieces.take(n, 32) for n in (1, 999, 4000)]
     assert (np.concatenate(taken) == rows).all()
     flat = rows.reshape(len(rows), -1)

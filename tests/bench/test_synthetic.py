@@ -254,7 +254,7 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "to").iterdir()) == []
 
 
-# --------------------------------------------------------------------------- what is refused
+# --------------------------------------------------------------------------- errors
 
 
 def test_a_model_that_is_not_a_q8_0_llama_is_named_in_the_error(tmp_path: Path) -> None:

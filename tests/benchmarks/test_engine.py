@@ -72,7 +72,7 @@ def test_all_time_is_charged_to_a_request() -> None:
     for cut, each in zip(cuts, answered, strict=True):
         said = each.done.speculation
         assert each.done.usage.n_generated == cut.end
-        # A draft that foresees the end leaves no token to be added to it.
+        # After a draft that contains the end, the pass adds no further token.
         assert 1 + said.n_steps + said.draft_n_accepted in (cut.end, cut.end + 1)
 
 

@@ -78,7 +78,7 @@ def situation(name: str, ratio: float = 1.0) -> SituationFigures:
 
 
 def judged(one: CellFigures, ratio: float = 1.0) -> dict[str, bool]:
-    """Bounds by what they are about."""
+    """Group bounds by subject."""
     found = replace(
         KEPT, cells=(cell(), one), situations=tuple(situation(n, ratio) for n in SITUATIONS)
     )

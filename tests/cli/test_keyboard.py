@@ -1,4 +1,4 @@
-"""Typed messages, the history, and `specd run` at a terminal."""
+"""Typed messages, the history, and `specd run` on a terminal."""
 
 from __future__ import annotations
 

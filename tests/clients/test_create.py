@@ -66,12 +66,12 @@ async def test_an_uploaded_pair_answers_speculatively(
     first = (await daemon.answer("Hello", model="pair", options={"draft_num_predict": 4}))[-1]
     assert first["eval_count"] == 32
     assert first["speculation"]["pair_source"] == "manifest"
-    # Whether so small a drafter pays is a matter of the machine; that it is there and works is not.
+    # Whether so small a drafter pays depends on the machine; that it works does not.
     assert first["speculation"]["drafter"]
     assert first["speculation"]["state"] in {"active", "parked"}
     assert first["speculation"].get("reason") != "drafter_failed"
 
-    # A model made of it has the drafter too, and other words of its own.
+    # A model created from it keeps the drafter and has its own parameters.
     await client.create("child", from_="pair", system="Be brief.", parameters={"num_predict": 4})
     shown = await client.show("child")
     assert shown.details is not None
@@ -118,7 +118,7 @@ async def test_weights_are_quantized(
         assert answer[-1]["eval_count"] == 4
     assert sizes == sorted(sizes, reverse=True)
 
-    # What is quantized is not quantized again.
+    # Quantized weights are not quantized again.
     again = {"model": "again", "from": "Q4_K_M", "quantize": "Q8_0"}
     async with daemon.http.post("/api/create", json=again) as response:
         assert response.status == 400

@@ -74,7 +74,7 @@ async def test_openais_client_gets_the_same_embeddings(
 ) -> None:
     known = await client.embed("bert", TEXTS)
     async with openai.AsyncOpenAI(base_url=f"{daemon.url}/v1", api_key="none") as other:
-        # Base64 is what this client asks for by itself.
+        # This client requests base64 by default.
         packed = await other.embeddings.create(model="bert", input=TEXTS)
         floats = await other.embeddings.create(
             model="bert", input=TEXTS[0], encoding_format="float", dimensions=4

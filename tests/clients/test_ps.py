@@ -148,7 +148,7 @@ async def test_ps_says_that_speculation_is_switched_off(tmp_path: Path) -> None:
 async def test_show_gives_the_same_for_a_model_that_is_not_loaded(daemon: Daemon) -> None:
     for model, (reason, words) in REASONS.items():
         if model == "hollow":
-            continue  # found out by loading it alone
+            continue  # known only after a load
         async with daemon.http.post("/api/show", json={"model": model}) as response:
             told = (await response.json())["specd"]
         assert (told["drafter"], told["reason"]) == (None, reason)

@@ -33,7 +33,7 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
     tmp_path = tmp_path_factory.mktemp("transcriptions")
     store = OllamaStore(tmp_path / "models")
     weights = write_llama(tmp_path / "text.gguf", shape=Shape(n_ctx=4096))
-    # It knows no end by itself.
+    # The model does not end an answer by itself.
     params = {"num_predict": 24}
     store.add("ear", weights=weights, projector=write_ultravox(tmp_path / "a.gguf"), params=params)
     store.add("eye", weights=weights, projector=write_llava(tmp_path / "v.gguf"), params=params)

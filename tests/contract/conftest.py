@@ -28,7 +28,7 @@ WORDS = "Only a few words, no more."
 THOUGHT = "It is all the same to me."
 CALL = '<tool_call>\n{"name": "look", "arguments": {"z": {"y": [1, "<&>"]}, "a": 0}}\n</tool_call>'
 AFTER = "It looks fine."
-#: Says `think` and `level` as it was told them, and what it is to say next in its last letter.
+#: Shows `think` and `level`; the last letter of the prompt selects the model's answer.
 SPEAKING = (
     "{%- for message in messages -%}"
     "<|{{ message.role }}|>"
@@ -56,7 +56,7 @@ GO = (
     "|{{ .Think }}|{{ .ThinkLevel }}|{{ .IsThinkSet }}>{{ .Response }}"
 )
 THINKING = CHAT_TEMPLATE + "{#- <think></think> -#}"
-#: Knows tools by Jinja, infill by Go.
+#: Its Jinja template supports tools, its Go template infill.
 ABLE = THINKING + "{#- tools -#}"
 INFILL = "{{ .Prompt }}<fill>{{ .Suffix }}"
 

@@ -127,7 +127,7 @@ async def test_a_call_comes_whole(contract_client: ContractClient, stream: bool)
     [call] = message["tool_calls"]
     assert list(call) == ["id", "function"]
     assert re.fullmatch(r"call_[a-z0-9]{8}", call["id"])
-    # Its keys stand as the model wrote them, not in the alphabet's order.
+    # The keys keep the model's order; they are not sorted.
     assert json.dumps(call["function"]) == (
         '{"index": 0, "name": "look", "arguments": {"z": {"y": [1, "<&>"]}, "a": 0}}'
     )

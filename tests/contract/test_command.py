@@ -51,7 +51,7 @@ async def test_run_with_a_prompt(command: ContractClient) -> None:
 async def test_run_interactively(command: ContractClient) -> None:
     told = await shown(command, "dressed")
     assert (told["system"], len(told["messages"])) == ("Be kind.", 2)
-    # Loads before it shows its prompt.
+    # The command loads the model before it shows its prompt.
     loaded = await command.ask("generate", {"model": "speaker", "keep_alive": None})
     assert loaded.json["done_reason"] == "load"
     messages = [{"role": "user", "content": "x"}]
@@ -101,7 +101,7 @@ async def test_ps_and_stop(command: ContractClient) -> None:
     reply = await command.ask("generate", {"model": "speaker", "keep_alive": "0s"})
     assert reply.status == 200
     assert "Speaker:latest" not in await command.residents()
-    # Its error has words that the command looks for.
+    # The command searches the error for these words.
     assert "not found" in (await command.ask("show", {"name": "absent"})).json["error"]
 
 

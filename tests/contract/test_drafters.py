@@ -41,7 +41,7 @@ async def contract_client(
 async def test_an_ordinary_small_model_drafts(contract_client: ContractClient) -> None:
     answer = (await contract_client.ask("generate", {"model": "ordinary"} | ASKED)).json
     assert answer["speculation"]["pair_source"] == "manifest"
-    # Whether a drafter of the same size pays is the machine's; that it is there and works is not.
+    # Whether a drafter of the same size pays depends on the machine; that it works does not.
     assert answer["speculation"]["state"] in {"active", "parked"}
     assert answer["speculation"].get("reason") != "drafter_failed"
 

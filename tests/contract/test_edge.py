@@ -204,7 +204,7 @@ async def test_a_strange_host_gets_nothing(contract_client: ContractClient) -> N
         assert (reply.status, reply.body) == (403, b"")
     for host in ("localhost", "box.local", "a.localhost", "b.internal", "192.168.1.9", "[::1]:1"):
         assert (await contract_client.get("/", Host=host)).status == 200
-    # Origins come first: the page is told that it may call, though the name is none of ours.
+    # The origin is checked before the host, so this 403 has the CORS header.
     headers = {"Host": "evil.example", "Origin": "http://localhost"}
     async with contract_client.daemon.http.get("/", headers=headers) as answer:
         assert (answer.status, await answer.read()) == (403, b"")

@@ -253,7 +253,7 @@ async def test_formats_bind_even_a_model_that_babbles(contract_client: ContractC
     found = json.loads(answer)
     assert found["s"] in {"a", "b"}
     assert found["n"] <= 99
-    # It may go on for ever, but what is there is the beginning of an object.
+    # The answer may be cut, but it is the beginning of an object.
     begun = (await contract_client.ask("generate", body | {"format": "json"})).json["response"]
     assert begun.lstrip().startswith("{")
 
@@ -305,7 +305,7 @@ async def test_nothing_to_say_and_nothing_to_keep_unloads(
     contract_client: ContractClient, path: str, keep_alive: object
 ) -> None:
     await contract_client.ask(path, {"model": "bare"})
-    for _ in range(2):  # the second time there is nothing loaded
+    for _ in range(2):  # the second time no model is loaded
         reply = await contract_client.ask(path, {"model": "BARE", "keep_alive": keep_alive})
         assert (reply.status, reply.type) == (200, "application/json; charset=utf-8")
         assert (reply.json["done"], reply.json["done_reason"]) == (True, "unload")

@@ -29,7 +29,7 @@ daemon = socket.socket(fileno=int(sys.argv[-1]))
 while daemon.recv(65536):  # it may have died before it could be a parent
     pass
 """
-#: Starts, and never says that it has loaded.
+#: Starts, and never reports that it has loaded.
 STALLING = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-c", _SILENCE)
 ASKING: dict[str, dict[str, Any]] = {
     "generate": {"model": "m", "prompt": "x"},

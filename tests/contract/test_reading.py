@@ -12,7 +12,7 @@ from tests.contract.conftest import ContractClient, Reply
 pytestmark = [pytest.mark.native, pytest.mark.asyncio(loop_scope="module")]
 
 BOTH = 'use either :local or :cloud, not both: "x:local:cloud"'
-#: A route and the least that it needs beside a model's name.
+#: Route → the fields that it requires besides the model's name.
 ROUTES: dict[str, dict[str, Any]] = {
     "generate": {"prompt": "x"},
     "chat": {"messages": [{"role": "user", "content": "x"}]},
@@ -30,7 +30,7 @@ ROUTES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"input": "x"},
     "/v1/messages": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1},
 }
-#: What each says to a body of defaults alone.
+#: The status and error of each for a body of defaults only.
 NOTHING = {
     "generate": (404, "model '' not found"),
     "chat": (400, "model is required"),

@@ -112,7 +112,7 @@ class Later:
         monkeypatch.setattr(loop, "time", lambda: real() + self._ahead_s)
 
     async def after(self, seconds: float) -> None:
-        """Advance the time, and run what is due by then."""
+        """Advance the time, and run the callbacks that are due."""
         self._ahead_s += seconds
         for _ in range(5):
             await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.daemon_process import ROOT, Daemon, running
 
-#: Packages whose files the page need not list: values, counters, and the tasks beside a request.
+#: Packages whose files the page need not list: values, counters, and background tasks.
 UNLISTED = (
     "core/",
     "daemon/",

@@ -130,7 +130,7 @@ async def test_ready_from_the_end_of_the_start_to_the_beginning_of_the_stop(stor
     async with running(store, engine=FAKE_ENGINE, SPECD_SHUTDOWN_GRACE="1h") as daemon:
         async with daemon.http.get("/ready") as reply:
             assert (reply.status, await reply.json()) == (200, {"status": "ready"})
-        # A connection that is open already is answered on.
+        # The daemon still answers on an open connection.
         async with daemon.generate("hang") as answer:
             await answer.content.readline()
             daemon.process.send_signal(signal.SIGTERM)

@@ -81,7 +81,7 @@ def test_the_remedy_for_a_read_only_store_changes_the_unit(
     (tmp_path / "blobs").mkdir()
     _, room = store_findings(tmp_path)
     assert room.remedy.endswith(f"ReadWritePaths={tmp_path}")
-    # Where a link leads, systemd does not follow by itself.
+    # systemd does not follow links by itself.
     (tmp_path / "blobs").rmdir()
     (tmp_path / "blobs").symlink_to("/usr")
     _, room = store_findings(tmp_path)

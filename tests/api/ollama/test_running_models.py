@@ -227,7 +227,7 @@ async def test_the_pull_of_a_missing_drafter_is_shown() -> None:
     assert (await specd(shelved, doing))["detail"] == doing
 
 
-# --------------------------------------------------------------------------- what came of it
+# --------------------------------------------------------------------------- speculation statistics
 
 
 async def test_the_results_of_the_answers_are_shown() -> None:
