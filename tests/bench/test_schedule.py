@@ -94,7 +94,7 @@ def test_the_hostile_run_set_comes_last_with_plain_and_auto() -> None:
     (alone,) = run_sets(HOSTILE, n_prompts=1)
     assert (alone.hostile, len(alone.groups)) == (True, 6)
     (repeated,) = run_sets(HOSTILE, n_prompts=1, n_repeats=6)
-    assert len(repeated.groups) == 12, "all"
+    assert len(repeated.groups) == 12, "there are 12 groups at most"
 
 
 def test_warming_up_uses_every_mode_at_every_temperature_and_none_of_the_prompts() -> None:

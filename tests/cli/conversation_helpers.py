@@ -41,13 +41,13 @@ def conversation(url: str, **fields: Any) -> tuple[Conversation, io.StringIO, io
 
 
 def counting(body: Json) -> list[Json]:
-    """A daemon that answers a chat with the number of its messages."""
+    """Return the lines of a chat's answer: the number of its messages."""
     said = f"answer {len(body['messages'])}"
     return [{"message": {"content": said}}, {"message": {"content": ""}, "done": True}]
 
 
 def daemon(shown: Json | None = None, **answers: Any) -> FakeDaemon:
-    """answers: by the last part of their path."""
+    """Return a fake daemon.  answers: by the last part of their path."""
     usual = {"show": {**SHOWN, **(shown or {})}, "generate": {"done": True}, "chat": counting}
     return FakeDaemon({f"/api/{name}": answer for name, answer in {**usual, **answers}.items()})
 

@@ -168,7 +168,7 @@ async def test_a_refused_turn_is_reported_and_dropped() -> None:
 
 
 class Missing(FakeDaemon):
-    """A daemon without the model until it is pulled."""
+    """A daemon that has no model until a pull."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/api/show" and "/api/pull" not in [path for path, _ in self.asked]:

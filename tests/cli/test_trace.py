@@ -24,7 +24,7 @@ def test_a_trace_is_explained_and_replayed(
     said = capfd.readouterr().out
     assert "request 7: temperature 0.8" in said
     assert "every decision is the same" in said
-    # Killed in mid-line: the rest of it is as good as before.
+    # A kill can truncate the last line; the lines before it are still valid.
     path.write_bytes(path.read_bytes()[:-5])
     assert trace(path) == 0
     said = capfd.readouterr().out

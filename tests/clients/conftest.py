@@ -13,7 +13,7 @@ from tests.gguf_files import OllamaStore, write_llama
 
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
-    """Two models: "specd-demo", the pair that ships, and "endless": random weights, no drafter."""
+    """Yield a daemon with the demo pair and "endless", which has random weights and no drafter."""
     OllamaStore(tmp_path / "models").add("endless", weights=write_llama(tmp_path / "endless.gguf"))
     async with running(tmp_path, SPECD_DEMO="1") as daemon:
         yield daemon

@@ -23,7 +23,7 @@ SHAPE = Shape(n_embd=256, n_ff=256)
 
 @pytest.fixture
 async def daemon(tmp_path: Path) -> AsyncIterator[Daemon]:
-    """Over a store with one old blob that no model names."""
+    """Yield a daemon over a store with one old blob that no model uses."""
     blobs = tmp_path / "models" / "blobs"
     for folder in (blobs, blobs.with_name("manifests")):
         folder.mkdir(parents=True)

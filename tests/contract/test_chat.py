@@ -97,7 +97,7 @@ async def test_thinking_streams_in_a_field_of_its_own(contract_client: ContractC
 async def test_a_model_that_thinks_though_it_is_asked_not_to_has_a_clean_answer(
     contract_client: ContractClient, tmp_path: Path, tags: tuple[str, str]
 ) -> None:
-    """Its template shows the tags, and opens none: the model does."""
+    """The template names the tags but opens none; the model opens one itself."""
     script = {"A": f"{tags[0]}{THOUGHT}{tags[1]}\n\n{WORDS}"}
     template = f"{{#- {tags[0]}{tags[1]} -#}}{{{{- messages[-1].content -}}}}|A"
     weights = write_scripted_model(tmp_path / "stubborn.gguf", script, template)

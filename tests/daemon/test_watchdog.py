@@ -110,7 +110,7 @@ async def test_pings_continue_while_the_status_changes(
 async def test_the_interval_is_short_enough_for_a_ping(
     tmp_path: Path, watchdog_s: float | None, status_interval_s: float, pause_s: float
 ) -> None:
-    """A ping falls due after a quarter of the limit, and may be noticed one look later."""
+    """A ping is due after a quarter of the limit, and may be sent one check later."""
     async with watched(tmp_path, watchdog_s, status_interval_s=status_interval_s) as own:
         await own.after(0)
         assert set(own.slept) == {pause_s}
