@@ -105,7 +105,7 @@ def test_values_that_the_unit_sets_over_the_file_stay(
 
 
 def test_a_file_that_was_unreadable_at_the_start_applies_later(path: Path) -> None:
-    """systemd reads the file as root; the daemon's user may get permission to read it later."""
+    """The daemon's user may get permission to read it later; systemd reads it as root."""
     path.mkdir()
     variables = ReloadableEnvironment(Settings(env_file=path), {KEY: "one", "HOME": "/root"})
     with pytest.raises(BadSetting, match="cannot read "):

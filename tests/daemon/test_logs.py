@@ -159,7 +159,7 @@ def test_all_log_lines_reach_stderr_before_the_exit(
 
 
 def test_a_client_s_invalid_form_is_not_logged() -> None:
-    """aiohttp's warning quotes the invalid header, which may be private."""
+    """The warning of aiohttp quotes the invalid header, which may be private."""
     with logging_to_stderr(0):
         warnings.warn(BadContentDispositionHeader("secret"), stacklevel=1)
         warnings.warn(BadContentDispositionParam("secret"), stacklevel=1)
