@@ -13,7 +13,7 @@ from tests.engine.test_loop import Engine, answer
 from tests.fakes.projector import FakeProjector
 from tests.fast import computes_long
 
-#: What a slot holds of the engines that are asked for less.
+#: Tokens that a slot holds in the engines whose requests ask for less.
 LOADED = 256
 
 contexts = st.integers(6, 80)
@@ -127,7 +127,7 @@ def test_a_refusal_names_the_requested_context() -> None:
 
 
 def test_an_image_is_scaled_to_the_requested_context() -> None:
-    """Of one that has half of the slot, and of one that has half of what the request may have."""
+    """The image gets half of the smaller of the slot and the request's context."""
     engine = Engine(n_ctx=128, projector=FakeProjector())
     for request_id, n_ctx, n_expected in ((1, 32, 16), (2, 0, 50), (3, 32, 16), (4, 128, 50)):
         prompt = ("AB", Image(b"50 cat"), "C")

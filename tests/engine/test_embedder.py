@@ -36,7 +36,7 @@ class FakeEncoder:
 
 
 class FakeTokenizer:
-    """A letter is a token; `before` and `behind` are what the vocabulary adds."""
+    """Each letter is a token; the vocabulary adds `before` and `behind` around the text."""
 
     def __init__(self, before: Sequence[int] = (CLS,), behind: Sequence[int] = (SEP,)) -> None:
         self._before, self._behind = before, behind
@@ -60,7 +60,7 @@ class EmbedderHarness:
             self.embedder.submit(request_id, text, truncate=truncate)
 
     def run(self) -> dict[int, Embedding | Failed]:
-        """How each request ended."""
+        """Return how each request ended."""
         while self.embedder.is_busy:
             self.embedder.step()
         ends: dict[int, Embedding | Failed] = {}

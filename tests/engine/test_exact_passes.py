@@ -17,7 +17,7 @@ SHARING = ExactPasses(drafts=True, n_shared=8, n_chunk=N_CHUNK, can_reuse_all=Tr
 
 
 def read_to(n_past: int, *, n_generated: int = 0, image: int | None = None) -> Slot:
-    """A slot that has just read on to n_past.  image: where one of ten tokens begins."""
+    """Return a slot that has read up to n_past.  image: where a ten-token image begins."""
     slot = Slot(0, SlotState.PREFILL, tokens=[7] * 1000, n_past=n_past)
     slot.counters.n_generated = n_generated
     if image is not None:

@@ -30,7 +30,7 @@ def never(_batch: Batch, _slot: int, _held: int) -> bool:
 
 
 def by_width(least: int) -> Rounds:
-    """Any pass of so many rows and more."""
+    """Return a rule that rounds in passes of at least this many rows."""
     return lambda batch, _slot, _held: len(batch) >= least
 
 
@@ -47,7 +47,7 @@ def deep_and_wide(batch: Batch, _slot: int, held: int) -> bool:
 
 
 class Rounding(FakeBackend):
-    """A fake whose rows have other last bits in some passes."""
+    """A fake backend whose rows have different last bits in some passes."""
 
     def __init__(self, rounds: Rounds, n_slots: int = 3, n_batch: int = N_BATCH) -> None:
         super().__init__(n_slots, n_batch=n_batch, eog_bias=-9.0)
@@ -144,7 +144,7 @@ class Engine:
         )
 
     def answers(self, requests: Sequence[EngineRequest]) -> list[str]:
-        """Texts of requests that run together."""
+        """Return the texts of requests that run together."""
         self.said.clear()
         for number, request in enumerate(requests):
             self.loop.submit(number, request)
@@ -161,7 +161,7 @@ class Engine:
 
 
 def requests() -> list[EngineRequest]:
-    """Of prompts that share beginnings, each drafted for and not."""
+    """Return requests whose prompts share prefixes, each with and without drafts."""
     prompts = ("HELLO", "HELLO" * 20, "HELLO" * 20 + "WORLD", "AB" * 70, "HELLO" * 16 + "Z")
     drafting = (
         {"n_draft_max": 0},
@@ -196,7 +196,7 @@ def test_with_exact_on_a_backend_that_rounds_gives_each_seed_one_text(name: str)
     shared = Engine(ROUNDING[name])
     assert shared.answers(requests()) == alone
     assert shared.answers(requests()[::-1]) == alone[::-1]
-    # Of a cache that holds what others left.
+    # The cache holds tokens of earlier requests.
     assert [shared.answers([request])[0] for request in requests()] == alone
 
 

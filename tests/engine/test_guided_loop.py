@@ -38,7 +38,7 @@ class Guided(Engine):
 
 
 class Held(GrammarCompiler):
-    """Compilations that are over when the test says so."""
+    """A compiler whose compilations finish when the test releases them."""
 
     def __init__(self) -> None:
         super().__init__(VOCABULARY)
@@ -84,14 +84,14 @@ def test_text_under_a_grammar_does_not_depend_on_speculation(
 
 
 def test_drafts_under_the_grammar_are_accepted() -> None:
-    """Free, it would be right about the model and wrong about the answer."""
+    """Without the grammar, drafts follow the model but do not fit the answer."""
     engine = Guided(agreement=1.0)
     _, done = answer(
         engine, grammar=WORDS, n_draft_max=4, mode=SpeculationMode.FIXED, n_predict=100
     )
     stats = done.speculation
     assert stats.draft_n > 10
-    # All that was refused was drafted behind the answer's end.
+    # Only tokens drafted after the answer's end were rejected.
     assert stats.draft_n - stats.draft_n_accepted < 4
     assert all(judged.n_judged == judged.n_accepted for judged in engine.judged)
 
@@ -144,7 +144,7 @@ def test_an_answer_without_an_allowed_token_fails_after_its_text(
     assert "grammar" in failed.message
     engine.submit(2, prompt=("HELLOABC",))
     engine.run()
-    # What it had said is still there for the next.
+    # Its tokens are still in the cache for the next request.
     assert engine.done(2).usage.n_cached == engine.done(2).usage.n_prompt - 1
 
 

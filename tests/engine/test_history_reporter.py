@@ -14,7 +14,7 @@ from specd.ipc.messages import PairHistoryUpdate
 
 
 class ReporterHarness:
-    """Learns by counting, and keeps its own time."""
+    """A reporter whose history is a counter, with its own clock."""
 
     def __init__(self) -> None:
         self.n_requests = 0

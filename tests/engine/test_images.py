@@ -137,7 +137,7 @@ def test_a_large_image_takes_little_memory(name: str) -> None:
 def test_very_large_images_are_reduced(
     monkeypatch: pytest.MonkeyPatch, kind: str, shrink: int
 ) -> None:
-    """In tiles that nobody sees."""
+    """The reduction works in tiles, which must not be visible."""
     whole = Image.radial_gradient("L").resize((64, 48)).convert("RGB")
     size = 64 // shrink, 48 // shrink
     monkeypatch.setattr(images, "_TILE", 7)

@@ -26,7 +26,7 @@ HUGE = "A" * (prompt_tokens.MAX_CHARACTERS + 1)
 
 
 class Slow(FakeVocabulary):
-    """Reads what is long once its gate is open."""
+    """Tokenizes a long text only after its gate is open."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()

@@ -59,7 +59,7 @@ class Judged:
 
 
 class Listening(Controller):
-    """A controller that remembers the verdicts it was told."""
+    """A controller that records the verdicts it gets."""
 
     def __init__(
         self, costs: CostModel, threshold: float, judged: list[Judged], max_draft: int | None
@@ -75,7 +75,7 @@ class Listening(Controller):
 
 
 class Engine:
-    """A loop, its fakes, and what it said."""
+    """A loop, its fakes, and the messages that it sent."""
 
     def __init__(
         self,
@@ -369,7 +369,7 @@ def test_a_failed_pass_empties_the_caches() -> None:
 
 
 def test_an_answer_that_ends_inside_its_draft_counts_no_rejection() -> None:
-    """The tokens behind the end were never judged: they must not count against the drafter."""
+    """The tokens after the end were never judged: they must not count against the drafter."""
     engine = Engine(agreement=1.0, eog_bias=-50)
     whole = answer(Engine(agreement=None, eog_bias=-50))[0]
     stop = whole[4:6]
@@ -392,7 +392,7 @@ def test_a_failed_drafter_costs_only_one_plain_step() -> None:
 def test_a_drafter_that_failed_while_reading_drafts_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it had read by then is in its cache, and must not stay there."""
+    """The tokens read before the failure are in its cache, and must be removed."""
     engine = Engine(n_batch=20, eog_bias=-50)
     decode = engine.draft_backend.decode
 
@@ -508,7 +508,7 @@ def test_the_token_limit_is_exact_with_any_draft(n_predict: int) -> None:
 
 
 class Overflowing(FakeBackend):
-    """Its rows are no numbers for a slot that holds a certain token."""
+    """A backend whose rows are NaN for a slot that holds a certain token."""
 
     POISON = 13
 
@@ -532,4 +532,4 @@ def test_non_finite_logits_fail_one_request_only() -> None:
     assert isinstance(ends[1], Failed)
     assert (ends[1].kind, "no numbers" in ends[1].message) == (FailureKind.ENGINE, True)
     assert isinstance(ends[2], Done)
-    assert min(map(len, backend.cells)) == 0, "what it remembers is not to be trusted"
+    assert min(map(len, backend.cells)) == 0, "a slot with such rows must not be reused"

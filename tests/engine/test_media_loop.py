@@ -135,7 +135,7 @@ def test_nothing_is_encoded_for_cancelled_requests() -> None:
     crowd.submit(1, prompt=["AB", CAT])
     while all(slot.state is SlotState.IDLE for slot in crowd.loop.slots):
         crowd.loop.step()
-    # Behind the cat, which has begun: one that has a slot, and one that waits for its images.
+    # The cat has begun; after it, one request has a slot and one waits for its images.
     crowd.submit(2, prompt=["AB", CAT, Image(b"4 cow")])
     crowd.submit(3, prompt=[Image(b"3 owl")])
     crowd.loop.cancel(2)
@@ -218,11 +218,11 @@ def test_more_images_than_the_model_allows_are_refused() -> None:
 
 
 def count(asked: Sequence[str | Image], cache: MediaCache | None) -> list[int] | InvalidRequest:
-    """As whoever fits a chat to its context asks for its tokens."""
+    """Return the tokens of pieces, as truncation of a chat asks for them."""
     found: list[list[int] | InvalidRequest] = []
     PieceTokenizer(VOCABULARY, cache).tokenize(asked, found.append, add_bos=True)
     if cache is not None:
-        cache.submit(lambda: None).result()  # behind it in the same thread
+        cache.submit(lambda: None).result()  # runs after it in the same thread
     assert len(found) == 1
     return found[0]
 
@@ -259,7 +259,7 @@ def test_the_media_cache_drops_the_least_recently_used(monkeypatch: pytest.Monke
     assert cache.parts(b"5 c") is three
     assert cache.parts(b"5 b") is two
     assert cache.parts(b"5 a") is not one
-    # What is asked for again is as good as new.
+    # A file that is used again becomes the most recent one.
     fresh = cache.parts(b"5 a")
     assert cache.parts(b"5 b") is two
     cache.parts(b"5 e")

@@ -23,7 +23,7 @@ FIXED = SpeculationMode.FIXED
 
 
 class Watched(FakeBackend):
-    """Notes how many rows each slot brought to each pass that reads no prompt, in their order."""
+    """Record, in order, how many rows each slot has in each pass that reads no prompt."""
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)

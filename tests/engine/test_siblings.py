@@ -50,7 +50,7 @@ class Branching(Controller):
 
 
 class Engine:
-    """A loop over fakes.  agreement None: without a drafter."""
+    """A loop over fakes.  agreement None: no drafter."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Engine:
         )
 
     def answers(self, *several: dict[str, Any]) -> list[tuple[str, Done]]:
-        """Texts and ends of requests that are asked at once."""
+        """Return texts and ends of requests that are submitted together."""
         self.said.clear()
         for number, fields in enumerate(several):
             self.loop.submit(number, make_request(**fields))
@@ -137,7 +137,7 @@ def test_text_does_not_depend_on_siblings(
         assert done.context == plain.context
         assert done.usage.n_generated == plain.usage.n_generated
     for slot in engine.loop.slots:
-        assert engine.target.cells[slot.id] == slot.tokens, "what is left is what is known"
+        assert engine.target.cells[slot.id] == slot.tokens, "cells differ from the tokens"
 
 
 def test_siblings_save_passes_for_an_inaccurate_drafter() -> None:

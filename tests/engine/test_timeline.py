@@ -53,7 +53,7 @@ def test_unfinished_and_plain_requests_are_shown() -> None:
     first, last = timeline_lines([plain])
     assert "temperature 0 (band 0), drafters none" in first
     assert last == "    not ended"
-    # A trace of requests that began before it says nothing that can be told.
+    # A trace whose requests began before it gives no timeline.
     assert timeline_lines([Close(3), State(3, (SpeculationState.OFF, ""))]) == []
 
 

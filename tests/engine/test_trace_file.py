@@ -106,7 +106,7 @@ def test_a_truncated_trace_is_read_to_its_last_line(tmp_path: Path) -> None:
     for n_lost in (1, 2, 7):
         path.write_bytes(content[:-n_lost])
         calls, end = read(path)
-        # A line that lacks its end alone says all it should.
+        # A line that lacks only its line end is complete.
         assert len(calls) == len(whole) - (n_lost > 1)
         assert bool(end) == (n_lost > 1)
 

@@ -94,7 +94,7 @@ async def test_a_plain_answer_wakes_no_other_thread_of_the_engine(tmp_path: Path
 
 
 def others_woken(pid: int | None) -> int:
-    """How often threads other than the first have gone to sleep."""
+    """Return how often threads other than the first have slept."""
     tasks = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
     lines = [line for task in tasks for line in (task / "status").read_text().splitlines()]
     return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))

@@ -23,7 +23,7 @@ def run(
     header: Header = HEADER,
     n_leaves: int = 0,
 ) -> None:
-    """One request of so many steps, in which the first n_right tokens of each draft are right.
+    """Run one request of n_steps, in which the first n_right tokens of each draft are right.
 
     n_leaves: most siblings of a draft, all of which are right.
     """

@@ -61,7 +61,7 @@ def _die(sandbox: Sandbox, by: signal.Signals) -> None:
 
 
 class Held(Sandbox):
-    """Does not begin with the hostile one before others are through."""
+    """Check the hostile grammar only after the other grammars are finished."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def test_a_grammar_that_no_answer_fits_is_refused() -> None:
 
 
 class Counting(ByteVocabulary):
-    """Remembers which threads read it, and how often."""
+    """Record which threads read the vocabulary, and how often."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Counting(ByteVocabulary):
 def test_the_vocabulary_is_read_once_in_another_thread() -> None:
     vocabulary = Counting()
     compiler = GrammarCompiler(vocabulary)
-    assert not vocabulary.readers, "whoever needs no grammar pays for none"
+    assert not vocabulary.readers, "requests without a grammar must not build the token table"
     asked = [
         compiler.submit(Grammar(kind=GrammarKind.JSON)),
         compiler.submit(Grammar(kind=GrammarKind.REGEX, text="a(")),
@@ -122,7 +122,7 @@ def test_the_vocabulary_is_read_once_in_another_thread() -> None:
     assert threading.get_ident() not in vocabulary.readers
     first, refused, second = asked
     assert isinstance(refused.exception(), InvalidRequest)
-    # Two answers to the same grammar go their own ways.
+    # Two answers with the same grammar have independent states.
     first.result().accept(ord("{"))
     assert second.result().n_accepted == 0
     assert not second.result().allows(ord("}"))

@@ -30,7 +30,7 @@ def guided(params: SamplingParams) -> tuple[GuidedSampler, GrammarState]:
 
 
 def row_after(history: list[TokenId], salt: int = 0, n_vocab: int = N_VOCAB) -> Row:
-    """A model: logits that depend on the last tokens alone."""
+    """Return logits that depend only on the last tokens, as a model's row."""
     key = hash((salt, *history[-3:])) & 0xFFFFFFFF
     return np.random.default_rng(key).normal(0, 3, n_vocab).astype(np.float32)
 

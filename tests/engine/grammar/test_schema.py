@@ -25,7 +25,7 @@ COMPILER = GrammarCompiler(ByteVocabulary())
 
 
 def accepts(schema: object, text: str) -> bool:
-    """Whether an answer may be just that text."""
+    """Return whether the schema accepts the text as a whole answer."""
     grammar = Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema))
     state = GrammarState(compile_matcher(grammar, COMPILER.table.tokenizer), COMPILER.table)
     for byte in text.encode():

@@ -23,7 +23,7 @@ COMPILER = GrammarCompiler(ByteVocabulary())
 
 
 def begin(grammar: Grammar, compiler: GrammarCompiler = COMPILER) -> GrammarState:
-    """Without the sandbox, which has its own test."""
+    """Return the grammar's first state; skip the sandbox, which has its own test."""
     return GrammarState(compile_matcher(grammar, compiler.table.tokenizer), compiler.table)
 
 
@@ -36,7 +36,7 @@ def gbnf(text: str) -> Grammar:
 
 
 def walk(state: GrammarState, random: Random, n_most: int) -> list[TokenId]:
-    """At most n_most tokens, each one of the allowed."""
+    """Return at most n_most tokens, each allowed by the grammar in its place."""
     tokens: list[TokenId] = []
     while len(tokens) < n_most and not state.is_finished:
         tokens.append(int(random.choice(np.flatnonzero(state.mask()))))
@@ -48,7 +48,7 @@ def text_of(tokens: Iterable[TokenId]) -> str:
     return b"".join(PIECES[token] for token in tokens).decode()
 
 
-#: Small enough that a walk at random comes to an end.
+#: Small enough that a random walk ends.
 scalars = st.sampled_from(
     [
         {"enum": ["red", "é\n", 12, None, [1, {"a": False}]]},

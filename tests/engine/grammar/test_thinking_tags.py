@@ -97,7 +97,7 @@ def test_the_answer_after_thinking_follows_the_grammar(
 
 
 def test_a_closing_tag_may_share_a_token_with_the_answer() -> None:
-    """As `>{"` is one in many vocabularies."""
+    """Many vocabularies have such a token, for example `>{"`."""
     joint = next(token for token in range(N_VOCAB) if VOCABULARY.piece(token) == b'", "')
     for closing, text in (('",', ' "ab'), ('", "', "ab"), ('"', ', "ab')):
         state = begin(("", closing), text)

@@ -22,7 +22,7 @@ def begin(kind: GrammarKind, text: str) -> GrammarState:
 
 
 def reads(state: GrammarState, answer: str) -> bool:
-    """Whether the answer, byte by byte, is all that was asked."""
+    """Return whether the grammar accepts the answer, read byte by byte, as complete."""
     tokens = list(answer.encode())
     for token in tokens:
         if not state.allows(token):
@@ -94,7 +94,7 @@ def test_a_schema_allows_compact_and_indented_answers(answer: str) -> None:
         '{"name":"Zoë","age":-1,"pets":[]}',
         '{"name":"\\ud800","pets":[]}',
         '{"name":"line\nend","pets":[]}',
-        # Blanks and line ends without an end are not to be had.
+        # The grammar does not allow unlimited blanks and line ends.
         '{"name":    "Zoë","pets":[]}',
         '{\n\n\n"name":"Zoë","pets":[]}',
         ' {"name":"Zoë","pets":[]}',

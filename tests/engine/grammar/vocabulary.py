@@ -49,7 +49,7 @@ MARKS = ("<|think|>", "<|/think|>", "<|channel|>", "<|message|>", "<|end|>", "<|
 
 
 class MarkedVocabulary(ByteVocabulary):
-    """The same with control tokens that have names, behind its own."""
+    """A byte vocabulary with named control tokens after its own tokens."""
 
     n_vocab = N_VOCAB + len(MARKS)
     ids = {mark: N_VOCAB + i for i, mark in enumerate(MARKS)}  # noqa: RUF012

@@ -41,7 +41,7 @@ class Engine:
     def answer(
         self, prompt: str | tuple[str | int | Image, ...], **fields: Any
     ) -> tuple[str, Done]:
-        """Text and end of one request that runs alone."""
+        """Return the text and the end of one request that runs alone."""
         self.said.clear()
         self.loop.submit(1, request(prompt, **fields))
         while self.loop.is_busy:
@@ -134,12 +134,12 @@ def assert_same_text(
     drafting: dict[str, Any],
     **asked: Any,
 ) -> Done:
-    """With drafts as without, or parted at a near tie where the self-check says that may be.
+    """Assert that drafts change the text only at a near tie, and only if the self-check allows it.
 
-    Without filters, so that a token can win by its score alone.  The end of the drafted answer.
+    Filters are off, so that the score alone decides.  Return the end of the drafted answer.
     """
     asked = {"top_k": 0, "top_p": 1.0, "want_context": True, **asked}
-    # Both find the prompt as the other does.
+    # Both answers find the same prompt in the cache.
     engine.answer(prompt, **{**asked, "n_predict": 1, "n_draft_max": 0})
     target, ends, recorders = engine.loop.target, [], []
     for how in ({"n_draft_max": 0}, drafting):

@@ -65,7 +65,7 @@ def context_of(
 
 
 def decode(context: LlamaContext, groups: dict[int, tuple[int, Sequence[int]]]) -> dict[int, Row]:
-    """One pass of (position, tokens) by slot, in the engine's order; the last row of each."""
+    """Run one pass of (position, tokens) by slot, in the engine's order; return each last row."""
     batch = Batch()
     last = {}
     for slot, (position, tokens) in sorted(groups.items(), key=lambda g: (len(g[1][1]), g[0])):
@@ -80,7 +80,7 @@ def next_row(context: LlamaContext, slot: int, n_past: int) -> Row:
 
 
 def fresh_row(architecture: str, history: Sequence[int]) -> Row:
-    """What a context that has read nothing else says after the history and one token more."""
+    """Return the row after the history and one more token, computed in a new context."""
     context = context_of(architecture, n_rewind=2)
     assert context.rewind(0, 0) == 0
     for at in range(0, len(history), 60):
@@ -108,7 +108,7 @@ STEP = st.dictionaries(
 def test_a_rewound_cache_equals_a_fresh_one(
     architecture: str, role: dict[str, int], steps: list[dict[int, tuple[list[int], int, bool]]]
 ) -> None:
-    """Passes of some slots, each followed by rewinds and holds; then all must be as if fresh."""
+    """Run passes, each followed by rewinds and holds, then compare with a new context."""
     context = context_of(architecture, **role)
     histories: list[list[int]] = [[] for _ in range(N_SLOTS)]
     for slot in range(N_SLOTS):
@@ -149,13 +149,13 @@ def test_a_recurrent_drafter_rewinds_to_its_checkpoint(architecture: str) -> Non
     assert context.rewind(0, 22) == 20
     difference = np.abs(next_row(context, 0, 20) - fresh_row(architecture, read))
     assert difference.max() < ROUNDING
-    # That token has been read behind the hold, and nothing is held any more.
+    # That token was read after the held state, so no state is held any more.
     assert context.rewind(0, 20) == 0
 
 
 @pytest.mark.parametrize("architecture", ["lfm2", "qwen35"])
 def test_llama_cpp_accepts_rewinds_beyond_its_snapshots(architecture: str) -> None:
-    """The trap that the limits are there for: should this fail, llama.cpp has learned to refuse."""
+    """The engine's limits prevent this; if the test fails, llama.cpp now refuses such rewinds."""
     context = context_of(architecture, n_rewind=3)
     memory = NativeMemory(llama_cpp.llama_get_memory(context.handle))
     read = list(range(30))
@@ -179,7 +179,7 @@ def test_a_state_is_rewound_once_before_the_next_pass() -> None:
     decode(context, {0: (9, [1, 2])})
     assert context.reusable(1, 9) == 0
     assert context.reusable(1, 10) == 10
-    assert [context.reusable(0, n) for n in (11, 10, 9)] == [11, 10, 0], "its pass was of two"
+    assert [context.reusable(0, n) for n in (11, 10, 9)] == [11, 10, 0], "its pass had two rows"
 
 
 def test_a_window_is_rewound_only_while_it_is_whole() -> None:

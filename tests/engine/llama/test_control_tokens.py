@@ -30,7 +30,7 @@ SCHEMA = {
 
 
 def with_controls(path: Path, copy: Path) -> Path:
-    """The same model, but for the kind of a few tokens."""
+    """Copy the model and turn a few of its tokens into control tokens."""
     shutil.copyfile(path, copy)
     reader = GGUFReader(copy, "r+")
     tokens, kinds = (reader.fields[f"tokenizer.ggml.{x}"] for x in ("tokens", "token_type"))

@@ -32,7 +32,7 @@ NONE, LAYER = llama_cpp.LLAMA_SPLIT_MODE_NONE, llama_cpp.LLAMA_SPLIT_MODE_LAYER
 
 @dataclass
 class ModelParams:
-    """What llama.cpp was told of one model; devices None: it may take any."""
+    """The parameters that llama.cpp got for one model; devices None: it may use any."""
 
     devices: list[str] | None
     n_gpu_layers: int
@@ -49,7 +49,7 @@ class Loads:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
-    """The parameters of every model that is loaded; it is loaded all the same."""
+    """Record the parameters of every model that is loaded; the loads are real."""
     found = Loads()
     load_from_file = llama_cpp.llama_model_load_from_file
 
@@ -88,7 +88,7 @@ def answer(engine: Engine) -> str:
     return engine.answer("def walk(top):\n    ", n_predict=24, seed=4)[0]
 
 
-# --------------------------------------------------------------------------- what is told
+# --------------------------------------------------------------------------- parameters
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def spec(**fields: object) -> EngineSpec:
 @pytest.mark.parametrize(
     "asked, target, drafter",
     [
-        # Nobody decided: llama.cpp does, or the caller's main_gpu.
+        # Without a placement, llama.cpp or the caller's main_gpu decides.
         (spec(), ModelParams(None, -1, LAYER, 0, AUTO, []), None),
         (spec(n_gpu_layers=7, main_gpu=1), ModelParams(None, 7, NONE, 1, AUTO, []), None),
         (spec(draft_device=1), ModelParams(None, -1, LAYER, 0, AUTO, []), None),
@@ -182,7 +182,7 @@ def spec(**fields: object) -> EngineSpec:
 def test_the_placement_sets_llama_cpps_parameters(
     asked: EngineSpec, target: ModelParams, drafter: ModelParams | None
 ) -> None:
-    """Drafter None: it lies beside the target."""
+    """Drafter None: its parameters equal the target's."""
     assert loaded_params(DevicePlacement.of_target(asked)) == target
     assert loaded_params(DevicePlacement.of_drafter(asked)) == (drafter or target)
 
@@ -264,7 +264,7 @@ def locked_bytes() -> int:
 def test_weights_are_locked_in_memory_on_request(
     tmp_path: Path, loads: Loads, use_mmap: bool | None
 ) -> None:
-    """A model this small is within everybody's limit."""
+    """A model this small is within every user's limit."""
     model = gguf_files.write_llama(tmp_path / "m.gguf")
     before = locked_bytes()
     engine = load(model, n_ctx=64, use_mlock=True, use_mmap=use_mmap)

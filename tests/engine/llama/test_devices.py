@@ -68,7 +68,7 @@ devices.print_gpus()
 
 
 def reported_devices(bus_id: str) -> tuple[int, list[list[dict[str, object]]]]:
-    """The exit status, and the lists in the order in which they were said."""
+    """Return the exit status, and the lists in the order in which they were printed."""
     done = subprocess.run(
         [sys.executable, "-c", _WITH_TWO_GPUS, bus_id],
         stdout=subprocess.PIPE,

@@ -30,7 +30,7 @@ LONG = Shape(n_embd=32, n_layer=2, n_head=2, n_ff=64, n_ctx=512)
 
 
 def load(path: Path, **fields: Any) -> LoadedEncoder:
-    """Exact attention: without it a row would depend on who shares its pass."""
+    """Load with exact attention: otherwise a row depends on the other texts of its pass."""
     spec = EngineSpec(
         weights=str(path),
         embeds=True,
@@ -41,15 +41,15 @@ def load(path: Path, **fields: Any) -> LoadedEncoder:
 
 
 def vectors(loaded: LoadedEncoder, *texts: str) -> npt.NDArray[np.float64]:
-    """All in one pass."""
+    """Return the texts' vectors, computed in one pass."""
     tokens = [loaded.vocabulary.tokenize(text, add_bos=True) for text in texts]
     return np.array(loaded.encoder.encode(tokens))
 
 
 def rounding(loaded: LoadedEncoder) -> float:
-    """What a vector may differ by for the width of its pass alone: its text beside itself.
+    """Return the most that the width of a pass may change a vector by.
 
-    Kernels that this build has for other widths sum in another order.
+    Measured with copies of a text in one pass: kernels for other widths sum in another order.
     """
     found = [1e-5]
     for text in TEXTS:
@@ -57,12 +57,12 @@ def rounding(loaded: LoadedEncoder) -> float:
         n_tokens = len(loaded.vocabulary.tokenize(text, add_bos=True))
         copies = [text] * min(loaded.encoder.n_shared // n_tokens, len(TEXTS))
         found.append(4 * float(np.abs(vectors(loaded, *copies) - alone).max()))
-    assert max(found) < 1e-3, "more than rounding"
+    assert max(found) < 1e-3, "the difference is larger than rounding explains"
     return max(found)
 
 
 def token_vectors(path: Path, tokens: Sequence[int], *, causal: bool) -> npt.NDArray[np.float32]:
-    """What the model gives each token, straight from llama.cpp [n_tokens, n_embd]."""
+    """Return llama.cpp's own vector for each token [n_tokens, n_embd]."""
     model = LlamaModel(str(path), library.start())
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = 512

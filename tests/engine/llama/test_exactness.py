@@ -37,7 +37,7 @@ PLAIN = {"n_draft_max": 0}
 
 
 def together(engine: Engine, asked: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-    """Texts of requests that run at the same time, as far as there are slots for them."""
+    """Return the texts of requests that run at the same time, as far as slots allow."""
     engine.said.clear()
     for number, (prompt, fields) in enumerate(asked):
         engine.loop.submit(number, request(prompt, **fields))
@@ -75,7 +75,7 @@ def test_with_exact_a_seed_gives_one_text_under_any_load(
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_with_exact_rows_are_equal_bit_by_bit(name: str) -> None:
-    """Of a prompt that is read anew, and one that is found beside and behind what others left."""
+    """Compare a prompt read in a new engine with one reused from a cache with other texts."""
     settings = {"n_slots": 2, "n_batch": 64, "exact": True, **UNEVEN[name]}
     fresh, used = load(TARGET, DRAFTER, **settings), load(TARGET, DRAFTER, **settings)
     prompt, more = LONG + "def close(", LONG + "def close(self):\n    return self"
@@ -105,7 +105,7 @@ def record(engine: Engine) -> Recorder:
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_findings_agree_with_generated_text(name: str) -> None:
-    """Where it is not, some row of a few dozen answers may differ, and in the end a text."""
+    """If speculation is not exact, rows of a few dozen answers may differ, and then a text."""
     engine = load(TARGET, DRAFTER, n_slots=2, **UNEVEN[name])
     found = engine.loaded.facts.exact
     assert isinstance(found, Exactness)
@@ -146,7 +146,7 @@ def test_rounding_by_threads_over_a_long_cache_is_found(tmp_path: Path) -> None:
 
 
 def test_the_self_check_leaves_no_buffers(tmp_path: Path) -> None:
-    """Neither in the memory that a model is said to take, nor in its cache."""
+    """The reported memory excludes the check's buffers, and the cache is empty after it."""
     path = write_llama(tmp_path / "t.gguf")
     loaded = load(path).loaded
     weights = path.stat().st_size
@@ -158,7 +158,7 @@ def test_the_self_check_leaves_no_buffers(tmp_path: Path) -> None:
 def test_without_exact_texts_differ_only_at_near_ties(
     drafting: dict[str, Any],
 ) -> None:
-    """Four equal requests at once, over a cache of f32 without flash attention."""
+    """Four equal requests run at once, with an f32 cache and without flash attention."""
     engine = load(TARGET, DRAFTER, n_slots=4, **UNEVEN["f32"])
     draw = {"top_k": 0, "top_p": 1.0, "n_predict": 48, "want_context": True}
     for seed in range(4):

@@ -189,7 +189,7 @@ def test_slots_with_different_grammars_share_passes(demo: Engine) -> None:
         if any(isinstance(m, Tokens) and m.request_id == 7 for m in demo.said):
             demo.loop.cancel(7)
     ends = {m.request_id: m.event for m in demo.said if isinstance(m, Finished)}
-    assert set(ends) == {1, 2, 3, 4, 5, 6}, "7 was cancelled in the middle of its grammar"
+    assert set(ends) == {1, 2, 3, 4, 5, 6}, "request 7 was cancelled within its grammar"
     refused = ends.pop(5)
     assert isinstance(refused, Failed)
     assert refused.kind is FailureKind.INVALID

@@ -51,7 +51,7 @@ def context_of(architecture: str = "llama", *, n_leaves: int = N_LEAVES) -> Llam
 
 
 def read(context: LlamaContext, slot: int, tokens: list[int], n_past: int = 0) -> Row:
-    """The row behind the tokens, which follow n_past others."""
+    """Return the row after the tokens, which start at position n_past."""
     batch = Batch()
     for at, token in enumerate(tokens, start=n_past):
         batch.add(token, at, slot, wants_logits=at == n_past + len(tokens) - 1)
@@ -89,7 +89,7 @@ STEP = st.tuples(
 def test_a_leaf_equals_a_row_in_its_place(
     architecture: str, steps: list[tuple[int, list[int], list[tuple[int, int]], int, str]]
 ) -> None:
-    """Passes with leaves in both slots, rewinds between them, and edits of the cache."""
+    """Run passes with leaves in both slots, with rewinds and cache edits between them."""
     context, held = context_of(architecture), [list[int](), list[int]()]
     for slot in range(N_SLOTS):
         assert context.rewind(slot, 0) == 0
@@ -115,7 +115,7 @@ def test_a_leaf_equals_a_row_in_its_place(
             assert context.rewind(slot, 0) == 0
             history.clear()
         if edit == "shift" and len(history) > 4 and context.can_shift:
-            # What is kept was computed further behind: so say nothing of its rows, and begin anew.
+            # The kept cells were computed at later positions: do not compare them, start again.
             context.shift(slot, 1, 2)
             read(context, slot, [9], len(history) - 2)
             assert context.rewind(slot, 0) == 0
@@ -123,7 +123,7 @@ def test_a_leaf_equals_a_row_in_its_place(
 
 
 def test_cells_of_leaves_are_freed() -> None:
-    """A context as long as its text would be full of them, if any stayed."""
+    """The context is only as long as its text: it would overflow if any leaf stayed."""
     context = context_of()
     for slot in range(N_SLOTS):
         context.rewind(slot, 0)

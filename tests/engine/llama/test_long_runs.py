@@ -86,7 +86,7 @@ for path in sys.argv[3:]:
 
 
 def read_longest(stack_bytes: int, n_samples: int, *paths: Path) -> str:
-    """What was read, a line for each sample; the last line is the one that failed."""
+    """Return a line for each sample that was read; the last line is the one that failed."""
     command = [
         sys.executable,
         "-c",

@@ -1,4 +1,4 @@
-"""What a model takes, as it is estimated from its header and as llama.cpp reports it."""
+"""A model's memory: the estimate from its header, compared with llama.cpp's report."""
 
 from __future__ import annotations
 

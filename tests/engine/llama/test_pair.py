@@ -72,7 +72,7 @@ async def test_a_cache_without_memory_raises_out_of_memory(tmp_path: Path) -> No
 
 
 def files_of(process: Process) -> set[str]:
-    """Names of all that it has mapped."""
+    """Return the names of the files that the process has mapped."""
     return {Path(part.path).name for part in psutil.Process(process.pid).memory_maps()}
 
 
@@ -165,7 +165,7 @@ def test_the_pairs_longest_draft_limits_drafts_and_outputs(mode: SpeculationMode
     engine = load(TARGET, DRAFTER, n_slots=2, max_draft=3)
     _, done = engine.answer("def f(", seed=2, n_predict=60, mode=mode, n_draft_max=8)
     deepest = len(done.speculation.drafted_per_depth)
-    # Whether it drafts at all by itself is for what this machine measured.
+    # In automatic mode, this machine's measured costs decide whether it drafts.
     assert deepest <= 3 if mode == SpeculationMode.AUTO else deepest == 3
     assert max(width for width, _ in engine.loaded.facts.costs.target_s) == 4
     batch = Batch()

@@ -15,7 +15,7 @@ def flat(n_tokens: int) -> Media:
 
 
 def square(side: int) -> Media:
-    """Side · side tokens, all at one moment."""
+    """Return an image of side · side tokens, all with the same temporal position."""
     n = side * side
     steps = np.arange(n, dtype=np.int32)
     origin = np.array([0 * steps, steps // side, steps % side, 0 * steps], np.int32)
@@ -64,7 +64,7 @@ def test_token_counts_and_positions_convert_both_ways(
 
 
 def next_position(prompt: list[int | Media], n: int) -> int:
-    """That of the token at index n, which begins an image or lies in a text."""
+    """Return the position of the token at index n, which begins an image or is text."""
     position = 0
     for part in prompt:
         n_tokens, n_positions = (

@@ -39,7 +39,7 @@ operation_name = library.native_function("ggml_op_name", ctypes.c_char_p, ctypes
 
 @pytest.fixture
 def graph() -> Iterator[Any]:
-    """A context of ggml that computes nothing."""
+    """Yield a ggml context that computes nothing."""
     library.start()
     begin = library.native_function("ggml_init", P, InitParams)
     context = begin(InitParams(2**20, None, True))
@@ -49,7 +49,7 @@ def graph() -> Iterator[Any]:
 
 
 class Facts(NamedTuple):
-    """Of one result of a pass: what the layout says, and behind it what ggml says."""
+    """A result of a pass: fields read through the layout, then ggml's own values."""
 
     kind: int
     extents: tuple[int, ...]
@@ -85,7 +85,7 @@ def assert_sizes_agree(tensor: Facts) -> None:
 
 
 def assert_layout(graph: Any) -> None:
-    """Of tensors that are made here, so that all that they hold is known; no address is read."""
+    """Compare the layout with ggml's functions, for tensors with known contents."""
     weights = make_tensor(graph, F32, 5, 7, 3, 1)
     rows = make_tensor(graph, F32, 5, 2, 4, 1)
     chosen = make_tensor(graph, I32, 2, 4, 1, 1)
@@ -116,11 +116,11 @@ def assert_layout(graph: Any) -> None:
 
 
 class Listed(probe.ProbeContext):
-    """A context that writes down each result of a pass, and what was multiplied for it."""
+    """A context that records each result of a pass and the factors of each multiplication."""
 
     def __init__(self, *arguments: Any, **fields: Any) -> None:
         self.results: list[Facts] = []
-        #: Of each multiplication: the name of what is multiplied with, it, and the other.
+        #: For each multiplication: the first factor's name, the first factor, the other factor.
         self.factors: list[tuple[bytes, Facts, Facts]] = []
         super().__init__(*arguments, **fields)
 

@@ -25,7 +25,7 @@ FIXED = {"n_draft_max": 8, "mode": SpeculationMode.FIXED}
 
 
 class ByText:
-    """A backend that remembers each row by all of the text that it follows."""
+    """A backend that stores each row under the whole text before it."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -57,7 +57,7 @@ class ByText:
 
 
 def branching(**fields: Any) -> tuple[Engine, ByText]:
-    """The demo pair with siblings beside every draft."""
+    """Return the demo pair with siblings for every draft."""
     engine = load(TARGET, DRAFTER, **fields)
     spec = EngineSpec(weights=str(TARGET), drafter=str(DRAFTER), n_ctx=512)
     engine.loop = make_loop(spec, engine.loaded, engine.said.append, Branching())
@@ -89,7 +89,7 @@ def test_exact_drafts_equal_plain_decoding(
             n_compared += text in recorder.of_leaves
         recorder.rows.clear()
         n_saved += plain.speculation.n_steps - drafted.speculation.n_steps
-    assert n_compared > 50, "leaves that were right"
+    assert n_compared > 50, "too few rows of correct leaves were compared"
     assert n_saved > 100
 
 

@@ -86,7 +86,7 @@ def seeing(files: Callable[[str], tuple[Path, Path]]) -> Callable[..., Engine]:
 
 
 def last_row(engine: Engine, *pieces: str | Image) -> Row:
-    """Logits after the prompt."""
+    """Return the logits after the prompt."""
     recorder: Any = Recorder(engine.loaded.target)
     engine.loop.target = engine.loop.prefill.target = recorder
     n_prompt = engine.answer(pieces, temperature=0.0, n_predict=1)[1].usage.n_prompt
@@ -96,7 +96,7 @@ def last_row(engine: Engine, *pieces: str | Image) -> Row:
 
 
 def row_of_mtmd(text: Path, projector: Path, *pieces: str | Image) -> Row:
-    """The same by the library's own helper, in a context of its own."""
+    """Return the logits after the prompt by mtmd's own helper, in a separate context."""
     native_log = library.start()
     model = LlamaModel(str(text), native_log)
     params = context_params(n_threads=1, flash_attention=None, kv_cache_type="f16")
@@ -272,7 +272,7 @@ def test_cancelling_inside_an_image_leaves_a_valid_cache(
 
 
 def test_an_image_too_large_for_its_context_is_scaled(seeing: Callable[..., Engine]) -> None:
-    """Of a model that has as many tokens as an image has squares; n_ctx is 512."""
+    """The model has one token for each square of an image; n_ctx is 512."""
     huge = Image(picture(5, (640, 480)))
     done = seeing("qwen2vl").answer(("see ", huge, " there"), **GREEDY)[1]
     assert 128 <= done.usage.n_prompt <= 512 // 2 + 80
@@ -306,7 +306,7 @@ def test_an_invalid_image_fails_one_request(
 
 
 def refused(engine: Engine, data: bytes) -> str:
-    """Why it was."""
+    """Return the reason of the refusal."""
     engine.said.clear()
     engine.loop.submit(9, request(("see ", Image(data))))
     while engine.loop.is_busy:

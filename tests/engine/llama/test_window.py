@@ -42,7 +42,7 @@ def fresh(gemma: Path) -> Engine:
 
 
 def rows_of(engine: Engine, prompt: tuple[int, ...], **fields: Any) -> tuple[Done, dict[int, Row]]:
-    """The end of an answer, and the row after each position it was drawn from."""
+    """Return the end of an answer, and the row at each position it was drawn from."""
     recorder = Recorder(engine.loaded.target)
     engine.loop.target = recorder
     _, done = engine.answer(prompt, want_context=True, **fields)
@@ -51,7 +51,7 @@ def rows_of(engine: Engine, prompt: tuple[int, ...], **fields: Any) -> tuple[Don
 
 
 def assert_same_text(a: tuple[Done, dict[int, Row]], b: tuple[Done, dict[int, Row]]) -> None:
-    """Up to a near tie, where a rounding may decide."""
+    """Assert equal texts up to a near tie, which rounding may decide."""
     n_prompt = a[0].usage.n_prompt
     n_same = common_prefix(list(a[0].context), list(b[0].context))
     assert n_same >= n_prompt
@@ -97,7 +97,7 @@ def test_a_long_answer_continues_after_rereading(gemma: Path, fresh: Engine) -> 
     fixed = {"n_draft_max": 4, "mode": SpeculationMode.FIXED}
     done, rows = rows_of(engine, TEXT[:400], n_predict=500, seed=3, **fixed)
     assert done.usage.n_generated == 500
-    assert done.speculation.draft_n_accepted > 300, "the drafter lost its place"
+    assert done.speculation.draft_n_accepted > 300, "the drafter's positions are wrong"
     # The last token depends on what is left of the text, whatever was read before.
     left = tuple(done.context[:-1])
     fresh.loop.rewind(fresh.loop.slots[0], 0)

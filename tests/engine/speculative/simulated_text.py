@@ -52,7 +52,7 @@ def run(
     mode: SpeculationMode = SpeculationMode.AUTO,
     request_id: int = 1,
 ) -> Run:
-    """Drive one open request; time passes as `truth` says."""
+    """Drive one open request; `truth` gives the time of each step."""
     total = Run()
     for _ in range(n_steps):
         margins: list[float] = []

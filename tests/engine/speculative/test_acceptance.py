@@ -24,7 +24,7 @@ def untaught() -> Acceptance:
 
 
 def observe(pair: Acceptance, confidences: Sequence[float], n_right: int, n_judged: int) -> None:
-    """A draft of a text of its own, so that the pair learns all of it."""
+    """Observe one draft of a new text, so that the pair learns all of it."""
     TextAcceptance(pair).observe(confidences, n_right, n_judged)
 
 
@@ -90,7 +90,7 @@ def test_one_unusual_text_does_not_spoil_the_pairs_estimates() -> None:
     assert pair.of_confidence(4.0) > before - 0.3
     for _ in range(100):
         observe(pair, [4.0], 0, 1)
-    assert pair.of_confidence(4.0) < before - 0.4, "many such texts are no longer odd"
+    assert pair.of_confidence(4.0) < before - 0.4, "many such texts must change the pair's estimate"
 
 
 def test_a_few_wrong_guesses_do_not_end_all_longer_drafts() -> None:

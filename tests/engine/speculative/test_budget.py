@@ -57,9 +57,9 @@ def test_plain_steps_earn_the_probe_budget() -> None:
     assert not budget.can_afford(0.9, NO_LIMIT), "some steps lie between two probes"
     for _ in range(4):
         budget.earn()
-    assert budget.can_afford(0.9, NO_LIMIT), "what a probe gained is there for the next ones"
+    assert budget.can_afford(0.9, NO_LIMIT), "a probe's gain is available to later probes"
     budget.spend(-1000.0)
-    assert not budget.can_afford(13.0, NO_LIMIT), "but not for ever"
+    assert not budget.can_afford(13.0, NO_LIMIT), "the gain is bounded"
     assert not budget.can_afford(0.9, 16), "an answer so short cannot win that back"
 
 
@@ -107,7 +107,7 @@ histories = st.lists(
     ),
     max_size=4,
 ).map(lambda several: PairHistory(bands=tuple(several)))
-#: Of one request in one step: confidences of the guesses, how many are right, tokens found.
+#: One request in one step: confidences of the guesses, how many are right, tokens found.
 step = st.tuples(
     st.lists(st.floats(0.0, 20.0), min_size=MAX_DRAFT, max_size=MAX_DRAFT),
     st.integers(0, MAX_DRAFT),

@@ -170,7 +170,7 @@ def test_a_fixed_length_is_always_drafted() -> None:
 
 
 def test_a_busy_engine_drafts_less() -> None:
-    """With many other rows in the pass, each further row costs what it adds on the steep part."""
+    """Many other rows in the pass put each further row on the steep part of the cost curve."""
     steep = {1: 1.0, 8: 1.1, 16: 4.0, 40: 16.0}
     controller = make(steep, draft_step_s=0.01)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
@@ -243,7 +243,7 @@ def matches(n: int, first: float = 20.0) -> list[float]:
 
 
 def look_up(controller: Controller, right: bool, n_steps: int) -> list[tuple[str, int]]:
-    """Steps of request 1 in which lookup finds 16 tokens, all of them right or all wrong."""
+    """Run steps of request 1 in which lookup finds 16 tokens, all right or all wrong."""
     plans = []
     for _ in range(n_steps):
         controller.plan(1, 0, 1, matches(16))
@@ -272,7 +272,7 @@ def test_misleading_matches_are_no_longer_sent() -> None:
 
 
 def test_unsent_matches_are_judged() -> None:
-    """What is not worth sending can become so without ever being tried."""
+    """Unsent matches also update acceptance, so that sending can become worthwhile."""
     controller = make(CPU)
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [LOOKUP])
     look_up(controller, False, 40)
@@ -321,7 +321,7 @@ def test_the_next_engine_starts_from_the_history() -> None:
     kept = first.history()
     second = Controller(CostModel(CPU, 0.05, 0.005), 0.4, kept)
     second.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
-    assert second.state(1)[0] is SpeculationState.ACTIVE, "it may try, with what was learned"
+    assert second.state(1)[0] is SpeculationState.ACTIVE, "it may try, with the learned rates"
     believed = second.history().bands
     means = [[mean for mean, _ in band.by_confidence] for band in (*believed, *kept.bands)]
     assert means[0] == means[1]
@@ -441,7 +441,7 @@ def test_a_parked_model_is_reported_beside_an_idle_lookup() -> None:
 
 
 def answer(controller: Controller, n_prompt: int, n_tokens: int, *, n_left: int = 1 << 31) -> int:
-    """A request whose drafts are right nearly always; how many steps it drafted in."""
+    """Run a request whose drafts are nearly always right; return how many steps drafted."""
     controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])
     n_missed, n_said, n_drafting = n_prompt, 0, 0
     while n_said < n_tokens:
@@ -458,7 +458,7 @@ def answer(controller: Controller, n_prompt: int, n_tokens: int, *, n_left: int 
 
 
 def parked(costs: dict[int, float], catch_up_s: float) -> Controller:
-    """A controller whose first answers, of short prompts, were all bad."""
+    """Return a controller parked by bad first answers to short prompts."""
     controller = Controller(CostModel(costs, 0.05, catch_up_s), None)
     for _ in range(8):
         controller.open(1, None, SpeculationMode.AUTO, 0.8, [MODEL])

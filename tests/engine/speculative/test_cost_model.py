@@ -18,7 +18,7 @@ def test_measured_widths_are_returned_and_others_interpolated() -> None:
 
 
 def test_costs_beyond_the_widest_follow_the_upper_half() -> None:
-    """The last measured width may stand just behind a step."""
+    """The last measured width may come just after a cost step."""
     costs = CostModel({1: 1.0, 8: 2.0, 16: 3.0, 17: 4.0})
     assert costs.target_s(33) == pytest.approx(4.0 + 16 * 2.0 / 9)
 

@@ -17,7 +17,7 @@ def opened(draft_step_s: float) -> Controller:
 
 
 def test_negative_worth_does_not_end_probing() -> None:
-    """A drafter as dear as the target itself, of which nothing is ever worth sending."""
+    """The drafter costs as much as the target, so no draft is ever worth sending."""
     controller = opened(draft_step_s=1.0)
     asked = []
     for step in range(8000):

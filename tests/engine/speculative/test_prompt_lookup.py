@@ -86,7 +86,7 @@ def test_corrections_after_a_rewind_are_indexed() -> None:
 
 
 def test_a_match_at_the_end_is_ignored() -> None:
-    """Left behind by a longer history: what followed it then has been taken back."""
+    """A longer history left the index entry; the tokens after it have been removed."""
     lookup = PromptLookup(1)
     lookup.find(0, [1, 2, 3, 4, 5], 2)
     lookup.rewind(0, 4)
@@ -126,7 +126,7 @@ def test_a_long_prompt_is_indexed_over_several_steps() -> None:
 
 
 def test_the_work_of_a_step_does_not_grow_with_the_history() -> None:
-    """Counted in tokens read: no clock."""
+    """Count tokens read, not time."""
     lookup = PromptLookup(1)
 
     class Counting(list[int]):

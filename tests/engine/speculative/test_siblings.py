@@ -67,7 +67,7 @@ def test_the_allocation_is_worth_most(
     for one, share in zip(several, shares, strict=True):
         assert share.n_rows <= one.n_rows
         assert len(share.siblings) <= one.n_siblings
-        assert all(at <= share.n for at in share.siblings), "a sibling needs what is before it"
+        assert all(at <= share.n for at in share.siblings), "a sibling needs the tokens before it"
         assert share.siblings == sorted(set(share.siblings))
 
 
