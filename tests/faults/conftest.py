@@ -1,4 +1,4 @@
-"""A running daemon that is mistreated, with somebody else's answer running beside."""
+"""Fixtures: a daemon under hostile input, while another client reads an answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Wire:
 
     @contextlib.asynccontextmanager
     async def connect(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """A connection that ends with a reset, unless it was closed before."""
+        """Yield a connection that ends with a reset, unless it was closed before."""
         host, _, port = self.daemon.url.removeprefix("http://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
@@ -65,7 +65,7 @@ class Wire:
         return parsed(bytes(answer))
 
     def peak_bytes(self) -> int:
-        """The most memory that the daemon ever took; without procfs, what it takes now."""
+        """Return the daemon's peak memory in bytes; without procfs, its current memory."""
         pid = self.daemon.process.pid
         path = Path(f"/proc/{pid}/status")
         if not path.exists():
@@ -89,7 +89,7 @@ def parsed(answer: bytes) -> Reply | None:
 
 
 def post(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
-    """A whole request, after whose answer the connection ends."""
+    """Return a whole request that asks the server to close the connection."""
     lines = [f"POST {path} HTTP/{version}", "Host: localhost", "Connection: close", *headers]
     if not any(line.startswith(("Content-Length", "Transfer-Encoding")) for line in headers):
         lines.append(f"Content-Length: {len(body)}")

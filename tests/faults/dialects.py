@@ -23,7 +23,7 @@ class Dialect:
     error: Callable[[Any], str | None]
 
     def events(self, raw: bytes) -> list[Any]:
-        """Of a stream: what its lines hold, or the data of its events."""
+        """Return the values in a stream's lines, or the data of its events."""
         text = raw.decode()
         if self.path.startswith("/api/"):
             return [json.loads(line) for line in text.splitlines()]
@@ -31,7 +31,7 @@ class Dialect:
         return [said if said == "[DONE]" else json.loads(said) for said in data]
 
     def told(self, status: int, raw: bytes) -> str:
-        """The one error that an answer ends with, in a stream or without one."""
+        """Return the single error that an answer ends with, streamed or not."""
         if status != 200:
             return _only(self.error(json.loads(raw)))
         events = self.events(raw)
@@ -39,7 +39,7 @@ class Dialect:
         return _only(self.error(events[-1]))
 
     def is_whole(self, status: int, raw: bytes) -> bool:
-        """Whether a stream came to its end, once, and without an error."""
+        """Return whether a stream ended exactly once and without an error."""
         events = self.events(raw)
         ends = [event for event in events if self.ends(event)]
         return status == 200 and ends == events[-1:] and self.error(events[-1]) is None
@@ -72,7 +72,7 @@ def _ends_in_openai(event: Any) -> bool:
 
 
 def _response_error(event: Any) -> str | None:
-    """Of a stream's last event it lies in the response; of a body it is the error itself."""
+    """Return the error: inside the response of a last event, or the body's error itself."""
     whole = event.get("response", event)
     return _field("error", "message")(whole)
 

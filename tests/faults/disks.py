@@ -32,7 +32,7 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """In Ollama's form: a body of its own, or the last line of a stream."""
+        """Return the error in Ollama's form: the whole body, or the last line of a stream."""
         errors = [line["error"] for line in self.lines if "error" in line]
         assert len(errors) == 1, self
         assert self.status >= 400 or "error" in self.lines[-1], self
@@ -77,7 +77,7 @@ class Served:
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
 
     def left_over(self) -> list[str]:
-        """What lies in the store and is no blob and no manifest."""
+        """Return partial blobs and unexpected files in the store's folder."""
         blobs = (path.name for path in (self.store.root / "blobs").iterdir())
         strange = [path.name for path in self.store.root.iterdir()]
         return sorted(
@@ -86,7 +86,7 @@ class Served:
         )
 
     async def is_well(self, *models: str) -> None:
-        """Each of these answers, nobody holds a file that is gone, and nothing was unforeseen."""
+        """Assert that each model answers, no store file is open, and no error is logged."""
         for model in models or ("m", "other"):
             said = await self.daemon.answer("still here", model=model)
             assert [line.get("response") for line in said] == ["still ", "here ", ""], said
@@ -134,7 +134,7 @@ def small_files(daemon: Daemon, n_bytes: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def mounted(where: Path, *what: str) -> Iterator[None]:
-    """`mount WHAT... WHERE`, where this may be done."""
+    """Run `mount WHAT... WHERE`; skip the test if mounting is not possible."""
     where.mkdir(parents=True, exist_ok=True)
     if os.geteuid() != 0:
         pytest.skip("only root mounts disks")
@@ -148,7 +148,7 @@ def mounted(where: Path, *what: str) -> Iterator[None]:
 
 
 def unmount(where: Path) -> None:
-    """Whoever has a file open there keeps it."""
+    """Unmount lazily: files that are open there stay usable."""
     subprocess.run(["umount", "--lazy", str(where)], capture_output=True, check=False)
 
 
@@ -160,14 +160,14 @@ def small_disk(where: Path, n_bytes: int) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def read_only(where: Path) -> Iterator[None]:
-    """The folder as it is, on a disk that takes nothing."""
+    """Mount the folder over itself, read-only."""
     with mounted(where, "--bind", "-o", "ro", str(where)):
         yield
 
 
 @contextlib.contextmanager
 def filled(disk: Path, *, free: int = 0) -> Iterator[None]:
-    """Nothing is free there, but so many bytes."""
+    """Fill the disk, so that only `free` bytes remain."""
     filler = disk / ".filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while file.write(bytes(64 * 1024)):

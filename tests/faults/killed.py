@@ -31,7 +31,7 @@ _MOST_STEPS: Final = 2000
 
 
 class Death:
-    """Comes at the n-th step below the folder."""
+    """Kills this process at the n-th step below the folder."""
 
     def __init__(self, n: int, folder: Path) -> None:
         self._left = n
@@ -40,7 +40,7 @@ class Death:
         self._open = os.open
 
     def lurk(self) -> None:
-        """From here on all calls of this process are counted."""
+        """Count this process's file calls from now on."""
         for name in CALLS:
             setattr(os, name, self._counted(getattr(os, name)))
         for name in WRITES:
@@ -91,7 +91,7 @@ class Death:
         return self._open(path, flags, *mode, **options)
 
     def _file(self, unchanged: Callable[..., IO[Any]]) -> Callable[..., Any]:
-        """`open`, whose files write by `os.write`."""
+        """Return a replacement of `open` whose files write through `os.write`."""
 
         def opening(
             file: Any,
@@ -123,12 +123,12 @@ class _Raw(io.FileIO):
 
 
 def run(writer: Callable[[Path], None], folder: Path) -> None:
-    """What the module says, of one writer."""
+    """Run one writer as the module describes: killed at each step, then run again."""
     for n in range(1, _MOST_STEPS):
         here = _copy(folder / "before", folder / str(n))
         status = _child(writer, here, n)
         if os.WIFEXITED(status):
-            assert os.WEXITSTATUS(status) == 0, f"not killed, it failed at step {n}"
+            assert os.WEXITSTATUS(status) == 0, f"the writer failed by itself at step {n}"
             return
         assert os.WTERMSIG(status) == signal.SIGKILL
         assert _child(writer, _copy(here, folder / f"{n}-again"), 0) == 0, f"again after step {n}"
@@ -140,12 +140,12 @@ def _copy(source: Path, target: Path) -> Path:
 
 
 def _child(writer: Callable[[Path], None], folder: Path, n: int) -> int:
-    """How it ended.  n: at which step it is killed; 0 for none."""
+    """Return the child's wait status.  n: the step at which it is killed; 0 for none."""
     child = os.fork()
     if child:
         return os.waitpid(child, 0)[1]
     try:
-        # A kill loses nothing that the kernel has: to sync is a step, and costs nothing.
+        # A kill loses no data in the kernel's cache, so a sync counts as a step but does nothing.
         os.fsync = os.fdatasync = _nothing
         if n:
             Death(n, folder).lurk()
@@ -157,7 +157,7 @@ def _child(writer: Callable[[Path], None], folder: Path, n: int) -> int:
 
 
 def _nothing(fd: object) -> None:
-    """In place of `os.fsync`."""
+    """Replace `os.fsync`."""
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ DEEP = 100_000
 
 
 def complaint(path: str, reply: Reply | None) -> str:
-    """The sentence of an error in the shape that the path's dialect has for it."""
+    """Return the error message, read in the format of the path's dialect."""
     assert reply is not None
     assert reply.type == "application/json; charset=utf-8"
     error = reply.json["error"]
@@ -176,7 +176,7 @@ async def test_a_compressed_body_is_decompressed_only_where_the_body_is_read(
 
 
 def bomb(encoding: str) -> bytes:
-    """A thousandth of what it becomes."""
+    """Return a compressed body, a thousandth of its size after decompression."""
     block = b" " * MIB
     if encoding == "zstd":
         return bytes(zstd.compress(block * (MAX_DECOMPRESSED_BYTES // MIB + 1)))

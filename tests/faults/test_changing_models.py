@@ -49,7 +49,7 @@ class Changing:
             await self.make()
 
     async def ask(self, path: str) -> tuple[int, str]:
-        """Each ask is a load of its own."""
+        """Send a request; with keep_alive 0, each one loads the model."""
         body = {"model": "m", "stream": False, "keep_alive": 0, "options": {"num_predict": 1}}
         async with self._daemon.http.post(path, json=body | ASKS[path]) as response:
             return response.status, await response.text()

@@ -35,7 +35,7 @@ def set_clock(folder: Path, wrong_by_s: int) -> None:
 
 
 def wrongly_timed(folder: Path) -> str:
-    """The PYTHONPATH of a daemon whose clock can be set."""
+    """Return the PYTHONPATH for a daemon whose clock can be set."""
     clock = _WRONG_CLOCK.format(file=str(folder / "wrong-by"))
     (folder / "sitecustomize.py").write_text(clock, encoding="ascii")
     set_clock(folder, 0)
@@ -43,7 +43,7 @@ def wrongly_timed(folder: Path) -> str:
 
 
 async def left_s(daemon: Daemon, wrong_by_s: int) -> float:
-    """How long the only model stays, as the daemon's own clock has it."""
+    """Return the seconds until the only model expires, by the daemon's own clock."""
     async with daemon.http.get("/api/ps") as response:
         [model] = (await response.json())["models"]
     now = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=wrong_by_s)

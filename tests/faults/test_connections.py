@@ -282,7 +282,7 @@ async def test_mutated_requests_are_answered_or_refused(wire: Wire, seed: int) -
                     raw[at:at] = draw.randbytes(draw.randint(1, 8))
                 case 3:
                     raw[at:at] = raw[at : at + 30]
-        # A request that now waits for more is told that there is none.
+        # End the input, so that a request that waits for more gets an end of file.
         with contextlib.suppress(ValueError):  # two answers, or one of HTTP/0.9
             reply = await wire.send(bytes(raw), eof=True)
             assert reply is None or reply.status < 500 or reply.status == 501, reply

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)
 
 Damage = Callable[[Path], None]
 DEEP: Final = b'{"a":' * 200_000
-#: No answer of these takes long; what hangs is seen.
+#: No answer in these tests takes long, so a hanging one runs into this limit.
 PATIENCE_S: Final = 30
 
 
@@ -32,7 +32,7 @@ def truncated(path: Path) -> None:
 
 
 def flipped(path: Path) -> None:
-    """A bit of the first words."""
+    """Flip a bit near the start of the file."""
     data = bytearray(path.read_bytes())
     data[8] ^= 0x40
     path.write_bytes(data)
@@ -43,7 +43,7 @@ def empty(path: Path) -> None:
 
 
 def huge(path: Path) -> None:
-    """Without taking any room."""
+    """Make the file huge but sparse, so that it takes no disk space."""
     os.truncate(path, 2**40)
 
 
@@ -127,7 +127,7 @@ PARAMETERS: Final = (
 
 
 def cases() -> dict[str, tuple[str, Damage]]:
-    """By the model's name: what of it is damaged, and how."""
+    """Return, by model name, which file is damaged and how."""
     found = {}
     for what, damages in {
         "manifest": (*FILES, *MANIFESTS),
@@ -147,7 +147,7 @@ QUICK: Final = ("-a_pipe", "-deep", "-huge", "-empty")
 
 
 def add(store: OllamaStore, name: str, number: int, weights: Path) -> None:
-    """No layer of it is another model's, but those that are not damaged."""
+    """Add a model that shares only undamaged layers with other models."""
     what, damage = CASES[name]
     store.add(
         name,
@@ -174,7 +174,7 @@ def file_of(store: OllamaStore, name: str, what: str) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """All that damage in one store, beside the models "m" and "other"."""
+    """Serve a store with all damaged models and the sound models "m" and "other"."""
     folder = tmp_path_factory.mktemp("damaged")
     store = OllamaStore(folder / "models")
     write_llama(folder / "m.gguf", chat_template=None)

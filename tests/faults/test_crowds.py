@@ -68,7 +68,7 @@ class Crowd:
         return reader, writer
 
     async def answered(self, raw: bytes) -> int:
-        """The status; 0 where it was hung up."""
+        """Return the status, or 0 if the daemon closed the connection."""
         reader, _ = await self.add(raw)
         with contextlib.suppress(ConnectionError):
             reply = parsed(await reader.read())
@@ -110,7 +110,7 @@ async def test_idle_connections_are_closed_so_that_an_engine_can_start(tmp_path:
         assert process.num_fds() < 64
         assert daemon.engines()
         first, *_, last = silent
-        # What `nothing` was told first is that there is no room for it any more.
+        # The daemon closed the oldest silent connection, and keeps the newest open.
         assert await first[0].read() == b""
         assert not last[0].at_eof()
         await crowd.leave()
@@ -134,7 +134,7 @@ async def test_answers_continue_while_new_connections_are_refused(tmp_path: Path
         assert {reply.status for reply in refused if reply is not None} == {503}
         assert refused[0] is not None
         assert refused[0].json == {"error": "server busy: too many connections"}
-        # A refusal costs next to nothing, and nobody spins while there is no room.
+        # A refusal is cheap, and the daemon does not spin while it has no capacity.
         assert process.cpu_times().user - spent < 5
         assert not any(reader.at_eof() for reader, _ in at_work)
         for reader, _ in at_work[:-1]:

@@ -26,7 +26,7 @@ BUSY = {"error": "server busy, please try again.  maximum pending requests excee
 
 @dataclass(slots=True)
 class Queued:
-    """A daemon whose one model is in use: who asks for another waits till `free`."""
+    """A daemon whose only loaded model is in use: requests for another wait until `free`."""
 
     daemon: Daemon
     streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Queued:
             self.streams.append((reader, writer))
 
     async def answers(self) -> list[dict[str, str]]:
-        """In the order in which they were asked for."""
+        """Return the answers in the order of their requests."""
         replies = [parsed(await reader.read()) for reader, _ in self.streams]
         return [reply.json if reply is not None else {} for reply in replies]
 
@@ -52,7 +52,7 @@ class Queued:
 
 @contextlib.asynccontextmanager
 async def queued(tmp_path: Path, **variables: str) -> AsyncIterator[tuple[Queued, asyncio.Event]]:
-    """And what frees the model."""
+    """Yield the queue, and the event that frees the model."""
     store = OllamaStore(tmp_path / "models")
     for name in ("m", "other"):
         store.add(name, weights=write_llama(tmp_path / f"{name}.gguf", chat_template=None))
@@ -176,7 +176,7 @@ async def test_ten_thousand_queued_requests_are_cancelled_at_once(tmp_path: Path
         await wait_until(lambda: process.num_fds() <= before + 1)
         while await n_waiting(it.daemon):
             pass
-        # Were each to look at all the others, it would be minutes.
+        # If each request looked at all others, this would take minutes.
         assert process.cpu_times().user - spent < 20
 
 

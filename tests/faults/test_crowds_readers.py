@@ -51,7 +51,7 @@ class Deaf:
         self.socket.sendall(raw)
 
     def rest(self) -> bytes:
-        """All that comes, to the end or the reset."""
+        """Return all data up to the end of the connection or its reset."""
         self.socket.settimeout(120)
         found = bytearray()
         with contextlib.suppress(ConnectionError):
@@ -61,7 +61,7 @@ class Deaf:
 
 
 def clients_of(daemon: Daemon) -> set[int]:
-    """The ports of the connections that the daemon has."""
+    """Return the ports of the daemon's connections."""
     found = psutil.Process(daemon.process.pid).net_connections("tcp")
     return {connection.raddr.port for connection in found if connection.status == "ESTABLISHED"}
 
@@ -79,7 +79,7 @@ async def test_a_client_that_reads_nothing_is_disconnected_and_frees_its_model(
         await wait_until(lambda: bool(daemon.engines()))
         engines = daemon.engines()
         await until_gone(daemon, deaf)
-        # keep_alive 0: the engine ends as soon as nobody uses it.
+        # keep_alive 0: the engine ends as soon as no request uses it.
         assert await ended(engines)
         assert (await daemon.answer("a"))[-1]["done"]
         deaf.socket.close()
@@ -111,7 +111,7 @@ async def test_a_client_that_reads_too_late_gets_an_error_at_the_end(tmp_path: P
     async with serving(tmp_path) as daemon:
         deaf = Deaf(daemon, FLOOD)
         await asyncio.to_thread(deaf.socket.recv, 1)  # the engine is at it
-        await daemon.answer("a")  # and has said it all
+        await daemon.answer("a")  # and has sent the whole answer
         *_, last = (await asyncio.to_thread(deaf.rest)).strip().split(b"\n{")
         assert b'"error":"the answer was not read: 65536 tokens are waiting"' in last
         deaf.socket.close()

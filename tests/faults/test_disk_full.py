@@ -43,7 +43,7 @@ async def test_a_file_size_limit_fails_writes_like_a_full_disk(tmp_path: Path) -
             for request in writing(here, registry.name("me/pulled/x")):
                 assert "file too large" in (await request()).error.lower()
             said = [line for line in here.log().splitlines() if line.endswith(": File too large")]
-            assert len(said) == 3, "the journal has the reason of each, once"
+            assert len(said) == 3, "the log must have each reason once"
             assert check_whole(here.store.root) == before
             await here.is_well()
         for request in writing(here, registry.name("me/pulled/x")):
@@ -98,12 +98,12 @@ async def test_a_disk_that_fills_up_fails_a_pull_which_resumes_later(tmp_path: P
                 go_on.set()
                 assert NO_ROOM in (await pulling).error
                 assert NO_ROOM in (await here.post("/api/pull", **body)).error
-            assert bytes_on_disk(partial) >= 5_000_000, "what came is kept"
+            assert bytes_on_disk(partial) >= 5_000_000, "the downloaded part is kept"
             assert await here.names() == ["m:latest", "other:latest"]
             registry.seen.clear()
             assert (await here.post("/api/pull", **body)).done
             starts = [int(asked[6:].split("-")[0]) for asked in registry.fetches(LARGE)]
-            assert min(starts) >= 5_000_000, "it is gone on with"
+            assert min(starts) >= 5_000_000, "the download continues"
             check_whole(here.store.root)
             assert here.left_over() == []
             await here.is_well()
@@ -199,7 +199,7 @@ async def test_a_trace_without_disk_space_changes_no_answer(tmp_path: Path) -> N
 
 
 def writing(here: Served, pulled: str) -> list[Request]:
-    """All that a client can ask for and that needs more than a few bytes."""
+    """Return the requests that write more than a few bytes."""
     return [
         lambda: here.upload(SMALLER[1:]),
         lambda: here.post("/api/pull", model=pulled, insecure=True),
@@ -208,13 +208,13 @@ def writing(here: Served, pulled: str) -> list[Request]:
 
 
 async def ended(here: Served) -> None:
-    """By itself: what it has learned is saved at its end."""
+    """Stop the daemon normally, so that it saves its learned state."""
     here.daemon.process.terminate()
     assert await here.daemon.process.wait() == 0
 
 
 def paused(n: int, go_on: asyncio.Event) -> Fault:
-    """Send n bytes, and the rest when that has come."""
+    """Return a fault that sends n bytes, and the rest once `go_on` is set."""
 
     async def answer(request: web.Request, data: bytes, _: int) -> web.StreamResponse:
         response = web.StreamResponse(status=206)

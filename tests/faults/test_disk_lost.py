@@ -24,7 +24,7 @@ NOT_FOUND = "model 'm' not found"
 
 @contextlib.asynccontextmanager
 async def under_way(here: Served, model: str = "m") -> AsyncIterator[Any]:
-    """An answer that has no end: call it for its next word."""
+    """Yield a function that returns the next word of an endless answer."""
     asked = asyncio.ensure_future(here.daemon.generate("drip", model=model).__aenter__())
     while not asked.done():
         await here.daemon.answer("x", model=model)
@@ -77,7 +77,7 @@ async def test_a_read_only_state_folder_is_logged_once(tmp_path: Path) -> None:
 
 @pytest.mark.system
 async def test_a_store_that_is_unmounted_and_mounted_again_is_used_again(tmp_path: Path) -> None:
-    """As with a network disk, or a disk that is unplugged."""
+    """A network disk or an unplugged disk behaves like this."""
     add_models(OllamaStore(tmp_path / "disk"), tmp_path)
     with contextlib.ExitStack() as mounts:
         mounts.enter_context(mounted(tmp_path / "models", "--bind", str(tmp_path / "disk")))
@@ -92,7 +92,7 @@ async def test_a_store_that_is_unmounted_and_mounted_again_is_used_again(tmp_pat
                 mounts.enter_context(mounted(tmp_path / "models", "--bind", str(tmp_path / "disk")))
                 assert await here.names() == ["m:latest", "other:latest"]
                 await here.is_well()
-                assert await next_word() == "drop ", "it has all that it needs"
+                assert await next_word() == "drop ", "the loaded engine needs no file of the store"
     check_whole(tmp_path / "disk")
 
 
@@ -106,7 +106,7 @@ async def test_a_model_deleted_during_an_answer_finishes_that_answer(tmp_path: P
             assert (said.status, said.error) == (404, NOT_FOUND)
             assert await here.names() == ["other:latest"]
             await here.daemon.answer("x", model="other")
-            # The same bytes come anew: the engine that has them goes on.
+            # The same bytes are stored again: the engine that has them keeps running.
             here.store.add("m", weights=tmp_path / "m.gguf")
             await here.daemon.answer("x")
             assert await next_word() == "drop "
@@ -128,7 +128,7 @@ async def test_a_model_replaced_during_an_answer_finishes_that_answer(tmp_path: 
             assert (await here.post("/api/pull", model=name, insecure=True)).done
             assert not here.store.blob_path(digest_of(old)).exists()
             await here.is_well("m", name)
-            # Whoever asks for the old bytes under another name asks the engine that has them.
+            # Requests for the old bytes under another name use the engine that has them.
             here.store.add("old", weights=tmp_path / "5.gguf")
             await here.daemon.answer("x", model="old")
             assert await next_word() == "drop "
@@ -157,7 +157,7 @@ async def test_a_start_keeps_the_partial_downloads_of_another_daemon(tmp_path: P
             go_on.set()
             assert (await pulling).done
             assert len(await second.names()) == 3
-            # Each removes what the other has made.
+            # Each daemon removes what the other has made.
             assert (await second.ask("DELETE", "/api/delete", model=body["model"])).done
             assert len(await here.names()) == 2
         check_whole(here.store.root)
@@ -167,7 +167,7 @@ async def test_a_start_keeps_the_partial_downloads_of_another_daemon(tmp_path: P
 
 @pytest.mark.system
 async def test_file_times_in_the_future_change_nothing(tmp_path: Path) -> None:
-    """As left by a wrong system clock."""
+    """A wrong system clock leaves such files."""
     store = OllamaStore(tmp_path / "models")
     add_models(store, tmp_path)
     (tmp_path / "state").mkdir()

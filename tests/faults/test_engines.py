@@ -22,8 +22,8 @@ pytestmark = [
 
 MEMORY = "perhaps because the system is out of memory"
 STALLED = "timed out waiting for the engine to start"
-#: Fault → what is said of it to whoever had begun to read an answer, and of a load; where there is
-#: nothing, it is tried again once the other model has left, which it does not do here.
+#: Fault → the error of an answer under way, and the error of a load.  An empty one: the load is
+#: tried again once the other model is unloaded, which does not happen here.
 FAULTS = {
     "killed": (f"signal: SIGKILL, {MEMORY}", ""),
     "segfault": ("signal: SIGSEGV", "signal: SIGSEGV"),
@@ -37,7 +37,7 @@ FAULTS = {
     "hang-up": ("exit status 0", "exit status 0"),
     "grandchild": (f"signal: SIGKILL, {MEMORY}", ""),
 }
-#: One of each kind, where the moment makes no difference between the others.
+#: One fault of each kind, where the moment makes no difference between the others.
 KINDS = ["killed", "native", "stop", "garbage"]
 GENERATE = DIALECTS["generate"]
 

@@ -135,7 +135,7 @@ def vocabularies_before(folder: Path) -> None:
 
 
 def vocabularies_again(folder: Path) -> None:
-    """Another header is to be kept."""
+    """Run the writer after adding a file with another header."""
     write_llama(folder / "blobs" / f"sha256-{3:064}", seed=3)
     WRITERS["vocabularies"](folder)
 
@@ -242,12 +242,12 @@ async def test_a_writer_killed_at_any_write_leaves_the_old_or_the_new_state(
         registry.add("me/m/x", PULLED)
         await killed(name, folder, registry.url)
     old, *seen, new = map(row.state, (folder / "before", *numbered(folder)))
-    assert seen, "it wrote nothing"
+    assert seen, "the writer wrote nothing"
     assert all(state in (old, new) for state in seen)
     assert (new != old) == row.changes
     again = [folder / f"{n}-again" for n in range(1, len(seen) + 1)]
     assert [row.state(each) for each in again] == [new] * len(again)
-    # What was never finished goes with time; nothing else does.
+    # Unfinished files are removed when they are old; other files stay.
     *dead, whole = numbered(folder)
     for each in (folder / "before", *dead, *again, whole):
         age(each)
@@ -267,13 +267,13 @@ async def killed(name: str, folder: Path, registry: str) -> None:
 
 
 def numbered(folder: Path) -> list[Path]:
-    """As the killed ones left them, and last the one that lived."""
+    """Return the folders that killed writers left, then that of the writer that finished."""
     found = [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]
     return [folder / str(n) for n in sorted(found)]
 
 
 def age(folder: Path) -> None:
-    """As if all in it had lain there for years."""
+    """Set the times of all files in the folder years back."""
     for path in (folder, *folder.rglob("*")):
         os.utime(path, (0, 0))
 

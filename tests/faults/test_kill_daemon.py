@@ -45,7 +45,7 @@ async def test_a_daemon_killed_during_changes_leaves_a_consistent_store(tmp_path
 
 
 class Lost(Exception):
-    """The daemon is gone."""
+    """The connection failed because the daemon was killed."""
 
 
 class Counted:
@@ -67,7 +67,7 @@ async def client(counted: Counted, n: int, registry: FakeRegistry) -> None:
             said = await request()
         except (aiohttp.ClientError, ConnectionError) as error:
             raise Lost from error
-        # Of what the clients share one may have been faster.
+        # Another client may have changed the shared model first.
         assert said.done or said.status == 404 or "gone" in said.error, said
         counted.another()
 

@@ -23,7 +23,7 @@ HEAD = re.compile(rb"HTTP/1\.[01] (\d{3}) [^\r]+\r\n(.*?)\r\n\r\n(.*)", re.DOTAL
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mistreated(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Wire]:
-    """One that logs as `specd serve` does."""
+    """Yield connections to a daemon that logs as `specd serve` does."""
     folder = tmp_path_factory.mktemp("daemon")
     weights = write_llama(folder / "m.gguf", chat_template=None)
     OllamaStore(folder / "models").add("m", weights=weights)
@@ -35,7 +35,7 @@ async def mistreated(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 
 async def raw_answer(wire: Wire, *parts: bytes) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and all behind them, to the end of the connection."""
+    """Return the status, the headers and all data after them, up to the end."""
     async with wire.connect() as (reader, writer):
         for n, part in enumerate(parts):
             if n:
@@ -56,7 +56,7 @@ async def metric(wire: Wire, name: str) -> float:
 
 
 async def in_progress(wire: Wire, n: int) -> None:
-    """Wait for `n` requests beside the scrape: the neighbour's stream is one of them."""
+    """Wait for `n` requests besides the scrape: the other client's stream is one of them."""
 
     async def are_there() -> bool:
         return await metric(wire, "http_requests_in_flight") >= n + 1
@@ -65,7 +65,7 @@ async def in_progress(wire: Wire, n: int) -> None:
 
 
 async def line_of(wire: Wire, request_id: str) -> str:
-    """Return the one line of a request; the log may be behind the answer."""
+    """Return the one line of a request; the log may be later than the answer."""
     await wait_until(lambda: bool(lines_of(wire, request_id)), timeout_s=30)
     [line] = lines_of(wire, request_id)
     return line

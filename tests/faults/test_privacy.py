@@ -47,7 +47,7 @@ SCHEMA = {"type": "object", "properties": {WORD: {"type": "string", "enum": [WOR
 
 
 def bodies() -> Iterator[tuple[str, Any]]:
-    """Every place where a user writes, honest and broken."""
+    """Return valid and broken bodies with a secret in every field that a user fills."""
     picture = base64.b64encode(WORD.encode()).decode()
     yield "/api/generate", {"prompt": WORD, "system": WORD, "stream": False}
     yield "/api/generate", {"prompt": WORD, "options": {"num_predict": 9, "stop": [WORD]}}
@@ -91,7 +91,7 @@ def raw_bodies() -> Iterator[bytes]:
 
 
 async def asked_everything(daemon: Daemon) -> None:
-    """Whatever comes of it: the answers are read to their end."""
+    """Send all requests, and read each answer to its end, whether it succeeds or not."""
     headers = {"Authorization": f"Bearer {KEY}"}
     http = daemon.http
 
@@ -123,7 +123,7 @@ async def asked_everything(daemon: Daemon) -> None:
 
 
 def found(folder: Path) -> list[str]:
-    """Where a secret stands, by file and line."""
+    """Return each place of a secret, by file and line."""
     forms = [form for word in SECRETS for form in (word, base64.b64encode(word.encode()).decode())]
     pattern = re.compile("|".join(map(re.escape, forms)).encode())
     return [

@@ -40,7 +40,7 @@ class Service:
     log: Path
 
     async def reload(self, *lines: str) -> str:
-        """With these lines in its file; what the daemon says of it."""
+        """Write the lines to the settings file and send SIGHUP; return what the daemon logs."""
         before = len(self.log.read_bytes())
         self.file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self.daemon.process.send_signal(signal.SIGHUP)
@@ -51,7 +51,7 @@ class Service:
 
 @contextlib.asynccontextmanager
 async def service(tmp_path: Path, *lines: str, **variables: str) -> AsyncIterator[Service]:
-    """lines: of the file, which systemd would put into the environment."""
+    """Yield a running daemon.  lines: its settings file, also set as environment variables."""
     store = OllamaStore(tmp_path / "models")
     for name in ("m", "other"):
         store.add(name, weights=write_llama(tmp_path / f"{name}.gguf", chat_template=None))
@@ -182,7 +182,7 @@ async def test_the_queue_limit_changes_while_requests_wait(tmp_path: Path) -> No
         waiting: set[asyncio.Task[list[dict[str, Any]]]] = set()
 
         async def refused_after(n: int) -> None:
-            """The first to be refused comes when n others wait already."""
+            """Assert that the first request is refused when n others already wait."""
             while len(waiting) <= n:
                 asked = it.daemon.answer("a", model="other", stream=False)
                 waiting.add(asking.create_task(asked))
@@ -217,7 +217,7 @@ async def test_many_signals_cause_one_reload_at_a_time(tmp_path: Path) -> None:
 async def test_a_signal_to_all_processes_ends_no_engine(
     tmp_path: Path, heard: signal.Signals
 ) -> None:
-    """As by `systemctl kill -s HUP`, or by Ctrl-C in a terminal."""
+    """`systemctl kill -s HUP` and Ctrl-C in a terminal send such a signal."""
     async with running(tmp_path, SPECD_DEMO="1") as daemon:
         options = {"num_predict": 400, "seed": 1, "num_thread": 1}
         async with daemon.generate("def f(", model="specd-demo", options=options) as response:
@@ -261,7 +261,7 @@ async def test_a_daemon_exits_when_its_terminal_closes(tmp_path: Path) -> None:
 
 
 class Asked:
-    """Settings that know which of them were looked at."""
+    """Settings that record which of their fields were read."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

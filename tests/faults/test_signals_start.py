@@ -34,7 +34,7 @@ input()
 
 
 async def second(url: str, tmp_path: Path) -> tuple[int, str]:
-    """The exit status of another daemon there, and what it says."""
+    """Start another daemon at the URL; return its exit status and its messages."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -99,7 +99,7 @@ async def test_the_port_can_be_used_again_at_once(tmp_path: Path) -> None:
     for _ in range(3):
         async with running(tmp_path, engine=FAKE_ENGINE, OLLAMA_HOST=host) as daemon:
             host = daemon.url.removeprefix("http://")
-            # Connections of the server's that wait for their end (TIME_WAIT) hold no port.
+            # Server connections in TIME_WAIT do not hold the port.
             async with daemon.http.get("/api/version", headers={"Connection": "close"}):
                 await daemon.answer("a")
             daemon.process.send_signal(signal.SIGTERM)
@@ -107,7 +107,7 @@ async def test_the_port_can_be_used_again_at_once(tmp_path: Path) -> None:
 
 
 def learned(tmp_path: Path) -> dict[str, core.BandHistory]:
-    """By the weights that it is of."""
+    """Return the learned statistics by the target's weights."""
     entries = History(tmp_path / "state" / HISTORY_FILE).entries()
     return {entry.key.target: band for entry in entries for band in entry.history.bands}
 

@@ -54,16 +54,16 @@ class Watched:
         self.ask("/api/generate", model=model, prompt=prompt, stream=stream)
 
     def will(self, fault: str) -> None:
-        """Of the next engine of "m"."""
+        """Set the fault of the next engine of "m"."""
         (self.faults / self.store.weights_path("m").name).write_text(fault, encoding="ascii")
 
     async def until_there(self, moment: str) -> None:
-        """Till the engine has come to the fault."""
+        """Wait until the engine has reached the fault."""
         path = self.faults / self.store.weights_path("m").name
         await wait_until(lambda: moment not in path.read_text(encoding="ascii"))
 
     async def ends(self) -> list[dict[str, Any]]:
-        """The last line of each; all others are neither errors nor the end."""
+        """Return the last line of each answer; no other line is an error or an end."""
         found = []
         for status, raw in await asyncio.gather(*self.asking):
             *lines, last = [json.loads(line) for line in raw.splitlines()]
@@ -145,7 +145,7 @@ async def sending_a_blob(it: Watched, _: bool) -> None:
         with contextlib.suppress(aiohttp.ClientError):
             async with it.daemon.http.post(path, data=body()) as response:
                 return response.status, await response.read()
-        return 500, b'{"error":"hung up"}'  # who has not sent all of it may be hung up on
+        return 500, b'{"error":"hung up"}'  # an unfinished request may end with a closed connection
 
     it.asking.append(asyncio.ensure_future(see()))
     await begun.wait()
@@ -196,7 +196,7 @@ async def test_a_second_signal_ends_the_grace_period(tmp_path: Path, situation: 
 
 async def test_a_third_signal_kills_the_daemon_at_once(tmp_path: Path) -> None:
     async with watched(tmp_path, SPECD_SHUTDOWN_GRACE="1h") as it:
-        # An engine that does not hear is what a second signal may wait for.
+        # A stopped engine handles no signal, so the daemon still waits for it at the next signal.
         it.will("decode stop")
         it.generate("a b", stream=True)
         await it.until_there("decode")
@@ -241,7 +241,7 @@ async def _loaded(daemon: Daemon) -> list[Any]:
 
 
 async def test_a_signal_during_the_start_ends_the_daemon_cleanly(tmp_path: Path) -> None:
-    """While llama.cpp lists its devices, which can take long."""
+    """The signal comes while llama.cpp lists its devices, which can take long."""
     store = OllamaStore(tmp_path / "models")
     store.add("m", weights=write_llama(tmp_path / "m.gguf", chat_template=None))
     starting = running(tmp_path, engine=FAKE_ENGINE, log=None, FAKE_DEVICES="hang")

@@ -23,7 +23,7 @@ LIMIT_S = 2.0
 async def test_a_suspended_daemon_does_not_kill_its_engines(
     tmp_path: Path, with_engine: bool
 ) -> None:
-    """As by a suspended machine, or `docker pause`; the daemon resumes first."""
+    """A suspended machine and `docker pause` do this; the daemon resumes first."""
     OllamaStore(tmp_path / "models").add("m", weights=write_llama(tmp_path / "m.gguf"))
     async with (
         running(tmp_path, SPECD_ENGINE_TIMEOUT=f"{LIMIT_S}s") as daemon,

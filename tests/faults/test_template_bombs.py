@@ -56,7 +56,7 @@ def renderer() -> Iterator[Renderer]:
 
 
 def asked(renderer: Renderer, template: str) -> str:
-    """The prompt, or what is wrong."""
+    """Return the prompt, or the error message."""
     try:
         return renderer.render(Job(template=template, messages=MESSAGES))
     except SpecdError as error:

@@ -1,4 +1,4 @@
-"""A daemon whose engines meet with faults at exact moments, and what must be as before then."""
+"""A daemon whose engines fail at exact moments, and checks that it recovers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ENDLESS = {"num_predict": -1, "temperature": 0}
 
 @dataclass(slots=True)
 class Trouble:
-    """Models: "m", whose engine fails, and "other", beside it.  Each engine has two slots.
+    """Models: "m", whose engine fails, and "other".  Each engine has two slots.
 
     n_heard: lines of the other's answers, where one is always under way.
     """
@@ -47,12 +47,12 @@ class Trouble:
     _ids: Any = field(default_factory=itertools.count)
 
     def will(self, *faults: str, model: str = "m") -> None:
-        """What happens to the model's engines from now on; each "moment fault" once, in order."""
+        """Set the faults of the model's engines: each "moment fault" happens once, in order."""
         path = self.folder / "faults" / self.store.weights_path(model).name
         path.write_text("\n".join(faults), encoding="ascii")
 
     def prompt(self) -> str:
-        """One that no slot remembers the beginning of."""
+        """Return a prompt that shares no prefix with any slot's tokens."""
         return f"{next(self._ids)} is the number of this question, and it is long enough"
 
     async def ask(self, dialect: Dialect, *, stream: bool, model: str = "m") -> tuple[int, bytes]:
@@ -62,7 +62,7 @@ class Trouble:
 
     @contextlib.asynccontextmanager
     async def answer_under_way(self, model: str) -> AsyncIterator[Any]:
-        """One without an end, that has said something."""
+        """Yield an endless answer whose first text has arrived."""
         prompt = self.prompt()
         async with self.daemon.generate(prompt, model=model, options=ENDLESS) as response:
             assert "response" in json.loads(await response.content.readline())
@@ -86,12 +86,12 @@ class Trouble:
         return process.num_fds() - n_of_others - n_pidfds
 
     def _n_templates(self) -> int:
-        """Processes in which templates run: as many are kept as were ever busy together."""
+        """Return the number of template processes: as many stay as were ever busy together."""
         children = self.daemon.children()
         return len(children) - len(self.daemon.engines())
 
     async def is_as_before(self) -> None:
-        """Served, nothing leaked, nobody forgotten; the other model's answer went on."""
+        """Assert that "m" answers, nothing has leaked and the other model's answer continues."""
         self.will()
         status, raw = await self.ask(DIALECTS["generate"], stream=True)
         assert DIALECTS["generate"].is_whole(status, raw), raw
@@ -113,7 +113,7 @@ class Trouble:
         assert not left(), left()
 
     def _traces(self, n_models: int) -> str:
-        """What is left of a fault, in words."""
+        """Describe what remains of a fault; return "" if nothing does."""
         states = [engine.status() for engine in self.daemon.engines()]
         if len(states) != n_models or {psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED} & set(states):
             return f"engines: {states}"
@@ -123,7 +123,7 @@ class Trouble:
         return ""
 
     async def listen(self) -> None:
-        """To answers of the other model, one behind the other: even they come to an end."""
+        """Read answers of the other model, one after the other, since each one ends."""
         while True:
             async with self.answer_under_way("other") as answer:
                 async for line in answer.content:
@@ -133,7 +133,7 @@ class Trouble:
 
 @contextlib.asynccontextmanager
 async def trouble(folder: Path, *, has_neighbour: bool = True) -> AsyncIterator[Trouble]:
-    """With both models loaded.  has_neighbour: an answer of the other one goes on to the end."""
+    """Yield a daemon with both models loaded.  has_neighbour: "other" answers all the time."""
     store = OllamaStore(folder / "models")
     for seed, name in enumerate(("m", "other")):
         store.add(name, weights=write_llama(folder / f"{name}.gguf", seed=seed))

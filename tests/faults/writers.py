@@ -1,4 +1,4 @@
-"""All that writes files which must be whole, by name: what `killed.py` kills."""
+"""Writers of files that must be complete, by name; `killed.py` kills them."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def pairs_remove(folder: Path) -> None:
 
 
 class OwnMachine(HostSystem):
-    """Files that would be root's are whoever's runs this."""
+    """A host where the current user owns the files that root would own."""
 
     def own(self, path: Path, group: str) -> None:
         assert group == layout.USER
