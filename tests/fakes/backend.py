@@ -75,7 +75,7 @@ class FakeBackend:
             assert 0 <= token < self.n_vocab, "llama.cpp would refuse the batch"
             if index in leaves:
                 assert wants
-                assert held[slot] < position <= len(self.cells[slot]), "a leaf is beside a draft"
+                assert held[slot] < position <= len(self.cells[slot]), "a leaf is at a draft"
                 self._rows[index] = self._logits([*self.cells[slot][:position], token])
                 continue
             assert position == len(self.cells[slot]), "a gap or a repeat in the positions"
@@ -153,7 +153,7 @@ def _noise(salt: int, last: tuple[TokenId, ...], n_vocab: int) -> Row:
 
 
 def _within(tokens: list[TokenId], n: int) -> bool:
-    """Whether the first n tokens end inside an image."""
+    """Return whether the first n tokens end inside an image."""
     return tokens[n] < 0 and tokens[n] == tokens[n - 1]
 
 

@@ -2,7 +2,7 @@
 
 The weights' file name and the prompt's first word say what goes wrong.  Everything else is
 answered with the prompt's own words, one token each; the word `w3` has the token id 3.
-The prompt `drip` is never answered to its end, but by a word whenever anybody asks for anything.
+The answer to the prompt `drip` never ends: it sends one word for each later message.
 
 Asked for `devices`, it offers the JSON list of FAKE_DEVICES, or none; other words there make it
 hang, keep silent or fail half-way.
@@ -33,7 +33,7 @@ BYE = "shut down"
 
 
 class Lessons:
-    """All that it has learned, from the history that it was given onwards."""
+    """The learned history: the one that it was given, and what was added since."""
 
     def __init__(self, history: core.PairHistory | None) -> None:
         bands = history.bands if history is not None else ()
@@ -79,7 +79,7 @@ def load(channel: EngineChannel, spec: core.EngineSpec, script: Script) -> None:
 
 
 def out_of_memory() -> bool:
-    """Once for each time that somebody puts a file where the environment says."""
+    """Return True once for each time that a test creates the file FAKE_OUT_OF_MEMORY."""
     try:
         Path(os.environ["FAKE_OUT_OF_MEMORY"]).unlink()
     except (KeyError, FileNotFoundError):
@@ -134,7 +134,7 @@ def drip(channel: EngineChannel, requests: set[int]) -> None:
 
 
 def embed(channel: EngineChannel, request: messages.Embed) -> None:
-    """A text's vector is its length, and how many words it has are its tokens."""
+    """Send the text's length as its vector and its number of words as its tokens."""
     words = request.text.split()
     fault = words[0] if words else ""
     if fault == "crash":
@@ -150,7 +150,7 @@ def embed(channel: EngineChannel, request: messages.Embed) -> None:
 
 
 def tokenized(request_id: int, text: str, cancelled: list[int]) -> messages.ToDaemon:
-    """The numbers of its words; two of them are questions."""
+    """Return the ids of the text's words, or the answer to one of two test questions."""
     if text == "refused?":
         refusal = core.Failed(kind=core.FailureKind.INVALID, message="no image")
         return messages.Finished(request_id, refusal)
@@ -161,7 +161,7 @@ def tokenized(request_id: int, text: str, cancelled: list[int]) -> messages.ToDa
 
 
 def offer_devices(said: str) -> None:
-    """As an engine does, whose libraries chatter beside it."""
+    """Print the devices as an engine does, among its libraries' own output."""
     sys.stdout.write("ggml: found what there is\n")
     if said == "hang":
         signal.pause()
@@ -180,14 +180,14 @@ def offer_devices(said: str) -> None:
 
 
 class Heartbeat:
-    """A step is something that was said to it, or done: a slow answer takes `N_SLOW` pings."""
+    """Counts a message or an action as a step: a slow answer takes `N_SLOW` pings."""
 
     def __init__(self, channel: EngineChannel) -> None:
         self._channel = channel
         self._n_steps = self._n_left = self._slow = 0
 
     def next_message(self) -> Iterator[messages.ToEngine]:
-        """What the daemon says but for its pings, which are answered."""
+        """Return the daemon's next message other than a ping; answer pings."""
         while (message := self._channel.receive()) is not None:
             if isinstance(message, messages.Ping):
                 self._tell()

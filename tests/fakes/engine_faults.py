@@ -1,4 +1,4 @@
-"""What an engine does when it does not do what it should: by the name of the fault.
+"""Faults of an engine, by name.
 
 A prompt's first word asks for one ("!killed"); or a file does, of the weights' name in the folder
 FAKE_FAULTS.  Each of its lines is a moment ("load", "prefill", "decode", in the real engine also
@@ -26,7 +26,7 @@ def _signal(number: signal.Signals) -> Callable[[int], None]:
 
 
 def _assert(_fd: int) -> None:
-    """As ggml does it."""
+    """Print a failed assertion and abort, as ggml does."""
     # As llama.cpp does: with the folder in which it was compiled.
     sys.stderr.write("/build/vendor/llama.cpp/ggml/src/ggml.c:42: GGML_ASSERT(tensor) failed\n")
     sys.stderr.flush()
@@ -48,26 +48,26 @@ def _garbage(fd: int) -> None:
 
 
 def _huge(fd: int) -> None:
-    """A frame of four gigabytes begins."""
+    """Send the start of a frame of four gigabytes."""
     os.write(fd, b"\xff" * 64)
     signal.pause()
 
 
 def _half(fd: int) -> None:
-    """A frame that is cut short by the end."""
+    """Send a part of a frame, then end the process."""
     os.write(fd, b"\x00\x00\x10\x00half")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _hang_up(fd: int) -> None:
-    """It lives, and says no more."""
+    """Close the socket, but keep the process alive."""
     channel = socket.socket(fileno=os.dup(fd))
     channel.shutdown(socket.SHUT_RDWR)
     signal.pause()
 
 
 def _grandchild(_fd: int) -> None:
-    """Holds its socket and its output open, long after its death."""
+    """Start a child that keeps the socket and the output open after the engine's death."""
     if os.fork() == 0:
         os.setsid()
         Path(os.environ["FAKE_GRANDCHILD"]).write_text(str(os.getpid()), encoding="ascii")
@@ -77,7 +77,7 @@ def _grandchild(_fd: int) -> None:
 
 
 def _starve(_fd: int) -> None:
-    """No more memory than it has: what the kernel may also do in place of killing it."""
+    """Limit the process to its current memory: the kernel may refuse memory like this."""
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - of itself
         held = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held, held))
@@ -121,7 +121,7 @@ class Script:
             ENGINE_FAULTS[word[1:]](self._fd)
 
     def at(self, moment: str) -> None:
-        """The next of the file, where its moment has come."""
+        """Run the file's next fault if this is its moment."""
         try:
             next_one, *others = self._file.read_text(encoding="ascii").splitlines()
         except (FileNotFoundError, ValueError):

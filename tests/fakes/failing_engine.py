@@ -1,4 +1,4 @@
-"""The real engine, with llama.cpp in it, that meets with what disasters.py says at an exact moment.
+"""The real engine with llama.cpp, which fails as engine_faults.py describes at an exact moment.
 
 `python -m tests.fakes.failing_engine --fd N`, in the place of `python -m specd.engine`.
 """
@@ -18,7 +18,7 @@ from specd.engine.backend import Batch
 from specd.engine.llama.context import LlamaContext
 from tests.fakes.engine_faults import ENGINE_FAULTS, Script
 
-#: The moment "late" is this many passes behind a prompt: something has been said by then.
+#: The moment "late" is this many passes after a prompt: the answer has begun by then.
 _LATE = 20
 
 _script = Script(int(sys.argv[2])) if sys.argv[1] == "--fd" else Script(-1)
@@ -27,7 +27,7 @@ _is_loading, _n_since_prompt = True, 0
 
 
 def _abort(_fd: int) -> None:
-    """An assertion of llama.cpp's own: no sequence has such a number."""
+    """Fail an assertion of llama.cpp: no sequence has such an id."""
     memory = llama_cpp.llama_get_memory(_last[-1].handle)
     llama_cpp.llama_memory_seq_rm(memory, 300, 0, 1)
 

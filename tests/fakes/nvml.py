@@ -12,9 +12,9 @@ _LIBRARY = "libnvidia-ml.so.1"
 
 
 def compiled(folder: Path) -> Path:
-    """The folder, with the library in it.
+    """Return the folder with the compiled library in it.
 
-    A compiler is not asked for twice: without one llama.cpp would not be here either.
+    There is no fallback without a compiler, because llama.cpp needs one too.
     """
     compiler = os.environ.get("CC", "cc").split()
     flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
@@ -23,7 +23,7 @@ def compiled(folder: Path) -> Path:
 
 
 def missing(folder: Path) -> Path:
-    """A folder where the library is found and cannot be loaded."""
+    """Return a folder whose library exists but cannot be loaded."""
     (folder / _LIBRARY).write_bytes(b"")
     return folder
 
@@ -37,7 +37,7 @@ class Driver:
         self.shows()
 
     def shows(self, *lines: str) -> None:
-        """In place of what it showed before; each line as nvml.c says."""
+        """Replace the driver's state; nvml.c defines the format of each line."""
         draft = self._file.with_suffix(".draft")
         draft.write_text("".join(line + "\n" for line in lines))
         draft.replace(self._file)
@@ -50,7 +50,7 @@ def gpu(index: int, *, free: float = 24, total: int = 24, cores: int = 5000, spl
 
 
 def instance(index: int, place: int, *, free: float = 10, total: int = 10) -> str:
-    """Of a GPU that is split."""
+    """Return the line of an instance of a split GPU, sizes in GiB."""
     sizes = f"{total * GIB} {int(free * GIB)}"
     return f"instance {index} {place} {instance_uuid(index, place)} {sizes} Fast MIG {place}"
 

@@ -1,4 +1,4 @@
-"""A projector without weights: its files are words that say what becomes of them."""
+"""A projector without weights: the words of a file decide its result."""
 
 from __future__ import annotations
 

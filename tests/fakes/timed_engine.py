@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Clock:
-    """Time that stands still until somebody spends it."""
+    """A clock that advances only when `now_ns` is changed."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -26,12 +26,12 @@ class Clock:
 
 
 def set_clock(name: str) -> None:
-    """Let each pass take what the curve of that name says, in this process."""
+    """Let each pass in this process take the time that the named curve gives."""
     clock = Clock()
     # Before the engine is imported: its functions take these as the defaults of their clocks.
     time.perf_counter, time.perf_counter_ns = clock.seconds, clock.nanoseconds
 
-    from benchmarks.simulator.curves import curve  # noqa: PLC0415 - as said above
+    from benchmarks.simulator.curves import curve  # noqa: PLC0415 - see above
     from specd.engine import loader  # noqa: PLC0415
     from specd.engine.backend import Batch  # noqa: PLC0415
     from specd.engine.llama.context import LlamaContext  # noqa: PLC0415
