@@ -53,7 +53,7 @@ class CountingServices(ChatServices):
         )
 
     def cut_as_ollama_does(self, messages: Sequence[core.Message]) -> str:
-        """The prompt without one old turn more at a time, until it fits."""
+        """Return the prompt, dropping one more old turn at a time until it fits."""
         asked = max(i for i, turn in enumerate(messages) if turn.role == "user")
         for n_gone in range(len(messages)):
             left = [
@@ -78,7 +78,7 @@ def turns(*contents: str) -> tuple[core.Message, ...]:
 
 
 def honest(n: int) -> tuple[core.Message, ...]:
-    """Short questions, long answers, now and then a very long one, after a system's words."""
+    """Return a system message, then short questions and long, sometimes very long answers."""
     draw = random.Random(13)
     words = [
         "the",
@@ -103,7 +103,7 @@ async def test_a_chat_of_30000_turns_is_rendered_once_and_only_its_end_again() -
     asked = await services.asked(core.ChatPrompt(messages=turns(*("a" * n))))
     (prompt,) = asked.prompt
     assert isinstance(prompt, str)
-    assert len(prompt.split()) == n_ctx - 1  # of two words a turn, and one that opens the answer
+    assert len(prompt.split()) == n_ctx - 1  # two words for each turn, one opens the answer
     assert services.n_rendered < 1.5 * n
     assert services.counting.n_characters < 8 * len(prompt)
 

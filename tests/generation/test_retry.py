@@ -27,7 +27,7 @@ ACTS: dict[str, Act] = {
 
 
 class ChangingServices(ChatServices):
-    """Its loads fail; at each failure the store becomes the next of `models`, None for none."""
+    """Services whose loads fail; each failure makes the next of `models` (or None) the model."""
 
     def __init__(self, *models: core.ModelRef | None, error: errors.SpecdError = GONE) -> None:
         super().__init__()

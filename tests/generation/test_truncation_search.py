@@ -15,7 +15,7 @@ from specd.generation.truncation_search import TruncationSearch
 def searched(
     sizes: Sequence[float], tokens: Sequence[int], n_ctx: int, accepted: Sequence[bool] = ()
 ) -> tuple[int, list[int]]:
-    """The cut that a search finds, and what it tried.
+    """Return the cut that the search finds, and the cuts that it tried.
 
     tokens: of each droppable turn.  accepted: by the number of turns dropped, whether the template
     takes what is left; where it does not, more are dropped.
@@ -35,7 +35,7 @@ def searched(
 
 
 def every_cut_tried(tokens: Sequence[int], n_ctx: int) -> int:
-    """As Ollama does it: one more turn dropped until the rest fits."""
+    """Return the cut found as Ollama does: drop one more turn until the rest fits."""
     n_left = sum(tokens)
     for n, next_turn in enumerate(tokens):
         if n_left <= n_ctx:

@@ -109,7 +109,7 @@ class FakeHostSystem(HostSystem):
         return place
 
     def snapshot(self) -> dict[str, object]:
-        """All files with their rights, and what runs."""
+        """Return all files with their modes, and the running services."""
         found: dict[str, object] = {
             str(path.relative_to(self.root)): _fact(path) for path in sorted(self.root.rglob("*"))
         }

@@ -106,7 +106,7 @@ def test_an_update_without_a_restart_warns_of_failing_answers(
     )
     assert plan.outcome[-1].endswith("answers may fail.  To restart it: systemctl restart specd")
     assert "answers may fail until `systemctl restart specd`" in words(plan)
-    # The program itself stays what it is.
+    # The program itself is not changed.
     assert "answers may fail" not in words(plan_install(gather_facts(machine), None, starts=False))
     machine.active.clear()
     plan = plan_install(

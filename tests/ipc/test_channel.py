@@ -84,7 +84,7 @@ async def test_a_listener_is_called_by_the_read_itself(
     second, last = asyncio.Event(), asyncio.Event()
 
     def deliver(message: messages.ToDaemon) -> None:
-        assert asyncio.current_task() is None, "a task that had to be woken"
+        assert asyncio.current_task() is None, "a task was woken to deliver"
         heard.append(message)
         (second if len(heard) == 2 else last).set()
 

@@ -14,7 +14,7 @@ from specd.ipc import codec
 from specd.ipc.channel import Outbox
 from specd.ipc.messages import Pong, ToDaemon, Tokens
 
-#: More than a socket takes while nobody reads.
+#: More messages than a socket holds while its other end does not read.
 MANY = 20_000
 
 
@@ -33,7 +33,7 @@ def said(text: str, request_id: int = 1) -> Tokens:
 
 
 def read(daemon: socket.socket, n: int) -> list[ToDaemon]:
-    """The next n messages."""
+    """Return the next n messages."""
     with daemon.makefile("rb") as stream:
         found = []
         for _ in range(n):
@@ -92,7 +92,7 @@ def test_messages_to_a_closed_socket_are_dropped(pair: tuple[Outbox, socket.sock
 
 
 class Held(Outbox):
-    """Its writer stops behind a rest that was empty until it is let go."""
+    """An outbox whose writer pauses after it finds the rest empty, until `gate` is set."""
 
     at_gate = threading.Event()
     gate = threading.Event()
