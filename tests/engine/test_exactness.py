@@ -20,8 +20,8 @@ from specd.ipc.messages import Finished, ToDaemon, Tokens
 from tests.fakes.backend import FakeBackend, FakeVocabulary
 
 LONGEST, N_BATCH = 16, 64
-#: Which of the passes that a row may be in changes its last bits: of a batch, the row's slot, and
-#: how many tokens the cache holds.
+#: Whether a pass changes the last bits of a row.  Arguments: the batch, the row's slot, and
+#: the number of tokens in the cache.
 Rounds = Callable[[Batch, int, int], bool]
 
 

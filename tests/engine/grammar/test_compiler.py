@@ -16,7 +16,7 @@ from specd.engine.grammar.sandbox import Sandbox
 from specd.errors import InvalidRequest, WorkerDied
 from tests.engine.grammar.vocabulary import ByteVocabulary
 
-#: Minutes and gigabytes, if one lets it.
+#: A schema that takes minutes and gigabytes without limits.
 HOSTILE = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"type":"integer","multipleOf":99999989}')
 HARMLESS = Grammar(kind=GrammarKind.REGEX, text="a+")
 
@@ -54,7 +54,7 @@ def test_killed_processes_are_no_fault_of_the_grammar(
 
 
 def _die(sandbox: Sandbox, by: signal.Signals) -> None:
-    """Have each of its processes end so, as soon as it is asked."""
+    """Replace the sandbox's workers by processes that end by this signal at each request."""
     sandbox.workers.close()
     code = f"import os, sys; sys.stdin.readline(); os.kill(os.getpid(), {int(by)})"
     sandbox.workers.command = (sys.executable, "-c", code)

@@ -108,7 +108,7 @@ def test_a_property_may_have_any_name() -> None:
 
 @st.composite
 def objects(draw: st.DrawFn, inner: st.SearchStrategy[Valued]) -> Valued:
-    """Some of the properties required, some of the others there."""
+    """Draw an object schema and a value; some properties are required, some others present."""
     names = draw(st.lists(st.sampled_from(["a", "b", "type", "é", "$ref"]), unique=True))
     properties, value = {}, {}
     required = []
@@ -158,7 +158,7 @@ def schemas(inner: st.SearchStrategy[Valued]) -> st.SearchStrategy[Valued]:
 
 
 def closed(schema: object) -> object:
-    """The same with what llama.cpp reads into it; no property is named `properties`."""
+    """Return the schema with llama.cpp's implied closing; no property is named `properties`."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):

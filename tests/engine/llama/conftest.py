@@ -25,7 +25,7 @@ from specd.ipc.messages import Finished, ToDaemon, Tokens
 DEMO = Path(specd.__file__).parent / "demo"
 TARGET, DRAFTER = DEMO / "target.gguf", DEMO / "drafter.gguf"
 
-#: Rows do not depend on what shares their pass: quantised weights, flash attention, f16 cache.
+#: Rows do not depend on other rows of their pass: quantised weights, flash attention, f16 cache.
 #: Without flash attention the kernels for one row and for several differ in the last bits.
 BATCH_INVARIANT = {"kv_cache_type": "f16", "flash_attention": True}
 #: What two kernels may differ by in a logit (a last bit, enlarged by 8-bit activations).

@@ -93,7 +93,7 @@ def answer(engine: Engine) -> str:
 
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names that ggml would know on a machine of two, without which no model can be loaded."""
+    """Fake two GPUs by name; no model can be loaded onto them."""
     addresses = {name.encode(): 16 * at for at, name in enumerate(GPUS, start=1)}
     monkeypatch.setattr(devices, "by_name", addresses.get)
 
@@ -122,7 +122,7 @@ def spec(**fields: object) -> EngineSpec:
         (spec(), ModelParams(None, -1, LAYER, 0, AUTO, []), None),
         (spec(n_gpu_layers=7, main_gpu=1), ModelParams(None, 7, NONE, 1, AUTO, []), None),
         (spec(draft_device=1), ModelParams(None, -1, LAYER, 0, AUTO, []), None),
-        # Main memory, whatever else was asked.
+        # Main memory wins over all other settings.
         (spec(devices=()), ModelParams([], 0, NONE, 0, AUTO, []), None),
         (spec(devices=(), n_gpu_layers=9), ModelParams([], 0, NONE, 0, AUTO, []), None),
         # One device: no splitting, whatever it is called.

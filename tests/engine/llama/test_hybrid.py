@@ -17,7 +17,7 @@ from tests.engine.llama.conftest import Recorder, assert_near_tie, load, request
 from tests.gguf_architectures import write_lfm2, write_qwen35
 from tests.gguf_files import write_llama, write_mamba
 
-#: Rows do not depend on what shares their pass, at any width: 8-bit weights, all else in full.
+#: Rows do not depend on other rows of their pass, at any width: 8-bit weights, all else in full.
 INVARIANT: dict[str, Any] = {"kv_cache_type": "f32", "flash_attention": False, "n_batch": 64}
 HYBRIDS = ("lfm2", "qwen35")
 FIXED = SpeculationMode.FIXED
@@ -64,7 +64,7 @@ def test_the_text_is_the_same_with_and_without_speculation(
         n_accepted += done.speculation.draft_n_accepted
     assert n_drafted > 300
     if target == drafter:
-        assert n_accepted == n_drafted, "a drafter that lost its place would disagree with itself"
+        assert n_accepted == n_drafted, "a drafter at a wrong position would disagree with itself"
     elif target in drafter:
         assert 0 < n_accepted < n_drafted
 

@@ -57,7 +57,7 @@ WRITERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Path]]] = {
 #: Kinds of files without loss.
 FORMATS = ("PNG", "BMP", "WEBP")
 KINDS = ("llava", "tiles", "gemma3", "qwen2vl")
-#: Rows depend little on what shares their pass; whether at all is the self-check's to say.
+#: Rows depend little on the other rows of their pass; the self-check finds whether they do.
 INVARIANT: dict[str, Any] = {"kv_cache_type": "f32", "flash_attention": False, "n_batch": 64}
 ONE, TWO = Image(picture(1)), Image(picture(2, (40, 24)))
 

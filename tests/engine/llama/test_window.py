@@ -21,7 +21,7 @@ WINDOW = 32
 #: Rows of one text differ by as little as this, wherever its cells lie in the cache.
 IN_FULL: dict[str, Any] = {"kv_cache_type": "f32", "flash_attention": False, "n_batch": 64}
 ROUNDING = 0.005
-#: A text much longer than the window, of which every prompt is a beginning with an end of its own.
+#: A text much longer than the window; every prompt is a prefix of it with a different end.
 TEXT = tuple(at * 37 % 250 for at in range(900))
 
 
