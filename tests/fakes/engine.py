@@ -1,13 +1,13 @@
 """An engine process without a model: `python -m tests.fakes.engine --fd N`, for faults and speed.
 
-The weights' file name and the prompt's first word say what goes wrong.  Everything else is
+The weights' file name and the prompt's first word select a fault.  Every other request is
 answered with the prompt's own words, one token each; the word `w3` has the token id 3.
 The answer to the prompt `drip` never ends: it sends one word for each later message.
 
 Asked for `devices`, it offers the JSON list of FAKE_DEVICES, or none; other words there make it
 hang, keep silent or fail half-way.
 
-What it learns of its pair is how many requests it has answered, and by a Shutdown that it ends.
+It reports the number of answered requests as its pair's history, and marks a Shutdown there.
 """
 
 from __future__ import annotations

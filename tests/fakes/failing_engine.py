@@ -1,6 +1,6 @@
 """The real engine with llama.cpp, which fails as engine_faults.py describes at an exact moment.
 
-`python -m tests.fakes.failing_engine --fd N`, in the place of `python -m specd.engine`.
+`python -m tests.fakes.failing_engine --fd N` replaces `python -m specd.engine`.
 """
 
 from __future__ import annotations

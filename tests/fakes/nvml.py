@@ -44,7 +44,7 @@ class Driver:
 
 
 def gpu(index: int, *, free: float = 24, total: int = 24, cores: int = 5000, split: int = 0) -> str:
-    """Sizes in GiB.  The first lies on bus 0x41, the second on 0x42."""
+    """Return the line of a GPU; sizes in GiB.  GPU 0 is on bus 0x41, GPU 1 on 0x42."""
     sizes = f"{total * GIB} {int(free * GIB)}"
     return f"gpu {index} {0x41 + index} {uuid(index)} {sizes} {cores} {split} Fast {9000 + index}"
 

@@ -17,7 +17,7 @@ from tests.fakes.backend import WIDTH
 class FakeProjector:
     """The file "5 cat" is five embeddings between the tokens 40 and 41, "2 3 dog" are two runs.
 
-    Where it is told of a context, half of it is all that a file takes.
+    If it gets a context size, a file takes at most half of it.
     "bad" is no image; one whose last word is "broken" cannot be encoded until it `is_mended`.  What
     is encoded waits while `gate` is closed.
     """

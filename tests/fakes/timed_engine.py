@@ -1,7 +1,7 @@
-"""The real engine over real models, by a clock that stated costs advance and nothing else.
+"""The real engine over real models, with a clock that only a given cost curve advances.
 
 `python -m tests.fakes.timed_engine CURVE --fd N`, with a curve of benchmarks/simulator/curves.py.
-What such an engine measures, and so decides, is the same on every machine, however busy it is.
+Such an engine measures and decides the same on every machine, even a busy one.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Wire:
                 await writer.wait_closed()
 
     async def send(self, raw: bytes, *, eof: bool = False) -> Reply | None:
-        """The answer; None where the daemon hung up without one.  eof: say no more after `raw`."""
+        """Return the answer, or None if the daemon sent none.  eof: end the input after `raw`."""
         answer = bytearray()
         async with self.connect() as (reader, writer):
             with contextlib.suppress(ConnectionError):
@@ -114,14 +114,14 @@ async def mistreated(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def wire(mistreated: Wire) -> AsyncIterator[Wire]:
-    """Whatever a test does: others are answered, their answers go on, and the log stays clean."""
+    """After each test: other clients get answers, and the log has no internal error."""
     daemon = mistreated.daemon
     neighbour = asyncio.ensure_future(daemon.generate("drip").__aenter__())
     while not neighbour.done():
         await daemon.answer("x")
     async with neighbour.result() as response:
         yield mistreated
-        # All that it was told so far has arrived once it has been told what comes last.
+        # The daemon has read all earlier input once it answers this request.
         said = await daemon.answer("still here")
         assert [line.get("response") for line in said] == ["still ", "here ", ""]
         assert json.loads(await response.content.readline())["response"] == "drop "

@@ -12,9 +12,9 @@ N_TOKENS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """body: of a prompt.  ends: whether an event of a stream is the last there may be.
+    """body: the request for a prompt.  ends: whether an event must be the last of its stream.
 
-    error: the sentence in an event, or in a body, that tells of an error; None where it does not.
+    error: the error message in an event or a body; None if it has none.
     """
 
     path: str

@@ -25,7 +25,7 @@ MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """lines: each decoded."""
+    """An HTTP answer.  lines: the decoded lines of its body."""
 
     status: int
     lines: tuple[Any, ...]
@@ -107,7 +107,7 @@ def add_models(store: OllamaStore, folder: Path) -> None:
 async def served(
     folder: Path, *, engine: tuple[str, ...] = FAKE_ENGINE, **variables: str
 ) -> AsyncIterator[Served]:
-    """Over folder/models, to which the two models are added where it can be written.
+    """Yield a daemon over folder/models; add the two models there if it is writable.
 
     The daemon's user has no key and no files but those in the folder.
     """
@@ -122,7 +122,7 @@ async def served(
 
 @contextlib.contextmanager
 def small_files(daemon: Daemon, n_bytes: int) -> Iterator[None]:
-    """No file of the daemon's grows beyond that: a full disk, for whom nobody need be root."""
+    """Limit the size of the daemon's files: like a full disk, but without root."""
     pid = daemon.process.pid
     _, most = before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (n_bytes, most))

@@ -1,12 +1,12 @@
 """Processes that are killed at a change of the file system: `python -m tests.faults.killed`.
 
-`NAME FOLDER`: FOLDER/before is as all begins.  For n = 1, 2, ... its copy FOLDER/n is changed by a
-child (`writers.WRITERS[NAME]`) that is killed at its n-th step, until one lives to its end; then
-FOLDER/n-again, a copy of what the dead left, by one that is not killed.
+`NAME FOLDER`: FOLDER/before is the initial state.  For n = 1, 2, ... its copy FOLDER/n is edited by
+a child (`writers.WRITERS[NAME]`) that is killed at its n-th step, until one finishes.  A second
+child, which is not killed, then changes FOLDER/n-again, a copy of what each killed child left.
 
-A step is a call that changes anything below the folder, or makes it durable.  The child dies before
-the call, so that it has also died after the one before; a write dies in its middle as well, with
-one half of its bytes written.
+A step is a call that changes or syncs anything below the folder.  The child is killed before that
+call, which is also after the previous call.  A write is also killed in its middle, when half of
+its bytes are written.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Death:
             self._left -= 1
             if not self._left:
                 os.kill(os.getpid(), signal.SIGKILL)
-                signal.pause()  # till it has come
+                signal.pause()  # until the signal arrives
 
     def _concerns(self, what: object) -> bool:
-        """what: a path, or an open file's number."""
+        """Return whether the call is about the folder.  what: a path or a file descriptor."""
         try:
             path = Path(f"/proc/self/fd/{what}").readlink() if isinstance(what, int) else what
         except OSError:

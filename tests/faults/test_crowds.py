@@ -21,7 +21,7 @@ Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 ASK = post("/api/generate", b'{"model":"m","prompt":"a b","stream":false}')
 HANG = post("/api/generate", b'{"model":"m","prompt":"hang"}')
-#: What a client may say and then say no more.
+#: What a silent client has sent before it stops.
 SILENT = {
     "nothing": b"",
     "half a line": b"POST /api/gen",
@@ -40,7 +40,7 @@ SILENT = {
 async def crowded(
     tmp_path: Path, n_descriptors: int = 0, **variables: str
 ) -> AsyncIterator[Daemon]:
-    """n_descriptors: RLIMIT_NOFILE, soft and hard; 0 is as it is here."""
+    """Yield a daemon.  n_descriptors: its RLIMIT_NOFILE, soft and hard; 0 keeps the current one."""
     OllamaStore(tmp_path / "models").add(
         "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
     )
@@ -158,7 +158,7 @@ async def test_running_out_of_file_descriptors_is_logged_and_the_daemon_recovers
         async with daemon.generate("hang") as response:
             await response.content.readline()
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (process.num_fds(), hard))
-            # Its connection is there: what it asks for needs files.
+            # This client's connection is already open, so the daemon can answer it.
             async with daemon.http.get("/api/version") as version:
                 assert version.status == 200
             waiting = asyncio.ensure_future(crowd.answered(get("/api/version")))

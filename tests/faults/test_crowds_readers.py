@@ -37,7 +37,7 @@ async def serving(tmp_path: Path, **variables: str) -> AsyncIterator[Daemon]:
 class Deaf:
     """A client that has asked and reads nothing: the window that it offers fills up and stays so.
 
-    To the daemon it is as one that was stopped, or whose machine sleeps.
+    The daemon sees the same from a stopped client, or one whose machine sleeps.
     """
 
     def __init__(self, daemon: Daemon, raw: bytes) -> None:

@@ -131,7 +131,7 @@ async def test_a_schema_is_obeyed_or_refused_and_another_answer_continues(
     else:
         assert reply.status == 400
         assert answer["error"].startswith("invalid JSON schema: ")
-    # Who sends an honest schema next is served.
+    # The next valid schema is served.
     asked["format"] = {"type": "object", "properties": {"a": {"type": "boolean"}}}
     async with asyncio.timeout(60), daemon.generate("a", **asked) as reply:
         assert reply.status == 200

@@ -1,6 +1,6 @@
 """A process killed at each of its writes: the old or the new state is complete, without litter.
 
-The writers stand in `writers.py`, how they die in `killed.py`.
+`writers.py` has the writers, `killed.py` kills them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ PULLED: Final = b"pulled " * 2000
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """before: makes the folder as it is at first.  state: what a fresh reader sees, if it is whole.
+    """before: makes the initial folder.  state: what a new reader sees; fails on a partial state.
 
-    changes: whether what is seen differs when the writer is done.
+    changes: whether the state differs when the writer is done.
     """
 
     before: Callable[[Path], None]

@@ -100,7 +100,7 @@ async def asked_everything(daemon: Daemon) -> None:
             async with http.post(path, **fields) as reply:
                 await reply.read()
         except aiohttp.ClientError:
-            pass  # an engine that died over it may cut a stream
+            pass  # a crashed engine may end a stream early
 
     for turn, (path, body) in enumerate(bodies()):
         said = {"model": "m"} | body
