@@ -30,7 +30,7 @@ def here(
     return with_ollama
 
 
-def said(*arguments: str, answers: str | None = None) -> str:
+def output_of(*arguments: str, answers: str | None = None) -> str:
     result = CliRunner().invoke(app, list(arguments), input=answers, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
@@ -42,10 +42,10 @@ def test_a_dry_run_does_nothing_and_needs_no_root(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     before = here.snapshot()
-    assert "nothing was done" in said(*command, "--dry-run")
+    assert "nothing was done" in output_of(*command, "--dry-run")
     assert (here.snapshot(), here.done) == (before, [])
     with pytest.raises(InstallError, match="needs root: sudo"):
-        said(*command, "--yes")
+        output_of(*command, "--yes")
 
 
 def test_a_dry_run_reports_a_systemd_that_answers_only_root(
@@ -54,25 +54,25 @@ def test_a_dry_run_reports_a_systemd_that_answers_only_root(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     here.answers = False
     not_known = "states of the units are unknown: Failed to connect to bus"
-    assert not_known in said("install", "--no-start", "--dry-run")
+    assert not_known in output_of("install", "--no-start", "--dry-run")
     with pytest.raises(InstallError, match="Failed to connect to bus"):
-        said("install", "--no-start", "--yes")
-    assert not_known in said("migrate", "--dry-run")
+        output_of("install", "--no-start", "--yes")
+    assert not_known in output_of("migrate", "--dry-run")
     here.answers = True
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    said("migrate", "--yes")
+    output_of("migrate", "--yes")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     here.answers = False
-    back = said("migrate", "--back", "--dry-run")
+    back = output_of("migrate", "--back", "--dry-run")
     assert not_known in back
     assert "specd.service installed, state unknown" in back
     assert "stop specd.socket specd.service" in back
-    assert not_known in said("uninstall", "--dry-run")
+    assert not_known in output_of("uninstall", "--dry-run")
 
 
 def test_a_dry_run_lists_the_steps_that_a_real_run_takes(here: FakeHostSystem) -> None:
-    planned = said("migrate", "--dry-run").splitlines()
-    done = said("migrate", "--yes").splitlines()
+    planned = output_of("migrate", "--dry-run").splitlines()
+    done = output_of("migrate", "--yes").splitlines()
     steps = [line.split(". ", 1)[1] for line in planned if line[:3].strip().isdecimal()]
     assert steps
     assert [line.split(" ", 1)[1] for line in done if line.split("/")[0].isdecimal()] == steps
@@ -80,18 +80,18 @@ def test_a_dry_run_lists_the_steps_that_a_real_run_takes(here: FakeHostSystem) -
 
 def test_without_a_terminal_the_confirmation_is_an_error(here: FakeHostSystem) -> None:
     with pytest.raises(InstallError, match="--yes"):
-        said("migrate")
+        output_of("migrate")
     assert here.active == {layout.OLLAMA}
 
 
 def test_migrate_back_and_uninstall_restore_the_machine(here: FakeHostSystem) -> None:
     before = here.snapshot()
-    assert "specd migrate --back" in said("migrate", "--yes")
+    assert "specd migrate --back" in output_of("migrate", "--yes")
     assert here.active == {layout.SERVICE}
-    assert "has replaced Ollama already; this updates it" in said("migrate", "--dry-run")
-    assert "Ollama is restored" in said("migrate", "--back", "--yes")
+    assert "has replaced Ollama already; this updates it" in output_of("migrate", "--dry-run")
+    assert "Ollama is restored" in output_of("migrate", "--back", "--yes")
     assert here.active == {layout.OLLAMA}
-    said("uninstall", "--purge", "--yes")
+    output_of("uninstall", "--purge", "--yes")
     after = here.snapshot()
     assert {path: after[path] for path in before} == before
 
@@ -103,14 +103,14 @@ def test_without_an_ollama_service_a_store_is_required(
     here.active.clear()
     here.enabled.clear()
     with pytest.raises(InstallError, match=r"no ollama\.service here.*--store"):
-        said("migrate", "--dry-run")
+        output_of("migrate", "--dry-run")
     with pytest.raises(InstallError, match="no store at /none"):
-        said("migrate", "--dry-run", "--store", "/none")
+        output_of("migrate", "--dry-run", "--store", "/none")
     store = here.at("/var/lib/ollama/.ollama/models")
     if store.stat().st_uid == 0:
         with pytest.raises(InstallError, match=r"store .* is root's"):
-            said("migrate", "--dry-run", "--store", "/var/lib/ollama/.ollama/models")
+            output_of("migrate", "--dry-run", "--store", "/var/lib/ollama/.ollama/models")
         os.chown(store, 65534, -1)
-    plan = said("migrate", "--dry-run", "--store", "/var/lib/ollama/.ollama/models")
+    plan = output_of("migrate", "--dry-run", "--store", "/var/lib/ollama/.ollama/models")
     assert "OLLAMA_MODELS=/var/lib/ollama/.ollama/models" in plan
     assert "ollama.service.d" not in plan

@@ -28,7 +28,7 @@ def pair() -> Iterator[tuple[Outbox, socket.socket]]:
         outbox.drain()
 
 
-def said(text: str, request_id: int = 1) -> Tokens:
+def text_message(text: str, request_id: int = 1) -> Tokens:
     return Tokens(request_id, Token(text=text))
 
 
@@ -46,7 +46,7 @@ def test_a_flush_sends_all_queued_messages_together(
     pair: tuple[Outbox, socket.socket],
 ) -> None:
     outbox, daemon = pair
-    messages = [said("a", 1), said("b", 2), said("c", 3)]
+    messages = [text_message("a", 1), text_message("b", 2), text_message("c", 3)]
     for message in messages:
         outbox.put(message)
     with pytest.raises(BlockingIOError):
@@ -57,16 +57,16 @@ def test_a_flush_sends_all_queued_messages_together(
 
 def test_a_sent_message_follows_the_queued_ones(pair: tuple[Outbox, socket.socket]) -> None:
     outbox, daemon = pair
-    outbox.put(said("a"))
+    outbox.put(text_message("a"))
     outbox.send(Pong(1))
-    assert read(daemon, 2) == [said("a"), Pong(1)]
+    assert read(daemon, 2) == [text_message("a"), Pong(1)]
 
 
 def test_sending_does_not_block_if_the_daemon_does_not_read(
     pair: tuple[Outbox, socket.socket],
 ) -> None:
     outbox, daemon = pair
-    messages = [said(f"{i:0100}") for i in range(MANY)]
+    messages = [text_message(f"{i:0100}") for i in range(MANY)]
     for message in messages:
         outbox.send(message)
     assert read(daemon, MANY) == messages
@@ -77,15 +77,15 @@ def test_sending_does_not_block_if_the_daemon_does_not_read(
 def test_a_drained_outbox_has_sent_all_of_it(pair: tuple[Outbox, socket.socket]) -> None:
     outbox, daemon = pair
     for i in range(10):
-        outbox.put(said(str(i)))
+        outbox.put(text_message(str(i)))
     outbox.drain()
-    assert read(daemon, 10) == [said(str(i)) for i in range(10)]
+    assert read(daemon, 10) == [text_message(str(i)) for i in range(10)]
 
 
 def test_messages_to_a_closed_socket_are_dropped(pair: tuple[Outbox, socket.socket]) -> None:
     outbox, daemon = pair
     for i in range(MANY):
-        outbox.send(said(f"{i:0100}"))
+        outbox.send(text_message(f"{i:0100}"))
     daemon.close()
     outbox.send(Pong(3))
     outbox.drain()
