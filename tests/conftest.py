@@ -15,7 +15,7 @@ settings.load_profile("any machine")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The report says which behaviours each test holds (tools/conformance.py --verify)."""
+    """Add the behaviours that each test checks to the report (tools/conformance.py --verify)."""
     for item in items:
         for mark in item.iter_markers("contract"):
             item.user_properties += [("contract", key) for key in mark.args]

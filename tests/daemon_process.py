@@ -1,4 +1,4 @@
-"""The whole daemon as a process of its own, over real engines or over the fake one."""
+"""Run the whole daemon as a separate process, with real engines or the fake one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Daemon:
     systemd: socket.socket
 
     async def told(self, line: str) -> str:
-        """What systemd hears next that begins so."""
+        """Return the next line sent to systemd that begins with `line`."""
         while True:
             said = await asyncio.get_running_loop().sock_recv(self.systemd, 1000)
             for one in said.decode().splitlines():
@@ -59,7 +59,7 @@ class Daemon:
         return [child for child in self.children() if "specd.prompt" not in child.cmdline()]
 
     def children(self) -> list[psutil.Process]:
-        """The engines, and the processes in which templates run."""
+        """Return the daemon's child processes: engines and template workers."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
 
@@ -72,12 +72,13 @@ async def running(
     under: Sequence[str] = (),
     **variables: str,
 ) -> AsyncIterator[Daemon]:
-    """Ready when the daemon itself says so, to the socket in systemd's place.
+    """Start a daemon; yield it once it has sent READY=1 to the socket that stands in for systemd.
 
-    engine: the command in the engines' place; none is the real one.  The store is tmp_path/models.
-    log: a file descriptor to log to; None is the tests' own stderr.
-    under: a command that ends by running the one behind it, in its own place.
-    The daemon is given one processor: the tests share few, and llama.cpp's threads wait for each
+    The store is tmp_path/models.
+    engine: command that replaces the engine; empty runs the real one.
+    log: file descriptor of the log; None is the stderr of the tests.
+    under: wrapper command, which replaces itself by the command in its arguments.
+    The daemon runs on one processor: the tests share few, and llama.cpp's threads wait for each
     other.
     """
     processors = sorted(os.sched_getaffinity(0))
@@ -120,7 +121,7 @@ async def running(
 
 
 async def _ready(systemd: socket.socket) -> str:
-    """The status that says so; a start that takes long has another one before it."""
+    """Return the status line of READY=1; skip the earlier messages of a long start."""
     said = ""
     while not said.startswith("READY=1\n"):
         said = (await asyncio.get_running_loop().sock_recv(systemd, 1000)).decode()

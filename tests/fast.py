@@ -1,4 +1,4 @@
-"""`pytest --fast`: run the tests that need no process, no native code and few seconds.
+"""`pytest --fast`: run the tests that start no process, load no native code and take seconds.
 
 `slow_modules.txt` lists the modules or folders that `--fast` leaves out: those that start processes
 or load native code, those that simulate or compute for long or import a large client library, and
@@ -26,7 +26,7 @@ TESTS = Path(__file__).parent
 LIST = TESTS / "slow_modules.txt"
 T = TypeVar("T")
 _NATIVE = "llama_cpp"
-#: With --fast, a property is checked with one in so many of its examples, but with the minimum.
+#: With --fast, a property gets its number of examples divided by this, but at least the minimum.
 _FEWER_EXAMPLES = 10
 _MIN_EXAMPLES = 5
 
@@ -43,7 +43,7 @@ _run = _Run()
 
 
 class ProcessCount:
-    """Counts the processes that this process starts, from when it is installed."""
+    """Count the processes that this process starts after `install`."""
 
     def __init__(self) -> None:
         self.n_started = 0
@@ -63,10 +63,10 @@ class ProcessCount:
 
 
 class SlowModules:
-    """Finds the test modules that start processes, and checks or writes the list."""
+    """Find the test modules that start processes, and check or write the list."""
 
     def __init__(self, destination: Path | None) -> None:
-        """destination: file that they are written to; None: they fail."""
+        """destination: file for the names of the modules; None makes them fail."""
         self._destination = destination
         self._count = ProcessCount()
         self._patch = pytest.MonkeyPatch()
@@ -115,7 +115,7 @@ class SlowModules:
 
 
 def module_name(path: Path) -> str:
-    """Return the path of a test module as the list has it, or "" outside of tests/."""
+    """Return the path of a test module as in the list, or "" outside of tests/."""
     return path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
 
 
@@ -125,12 +125,12 @@ def slow_modules() -> frozenset[str]:
 
 
 def is_fast() -> bool:
-    """Return whether this is a run with --fast: then a loop over many cases may try fewer."""
+    """Return whether the run has --fast; a loop over many cases may then try fewer."""
     return _run.is_fast
 
 
 def thinned(cases: Iterable[T], every: int) -> list[T]:
-    """Return all cases; with --fast, the first of every so many."""
+    """Return all cases; with --fast, the first of each `every`."""
     return list(cases)[:: every if is_fast() else 1]
 
 
@@ -143,14 +143,14 @@ def pytest_configure(config: pytest.Config) -> None:
     destination = config.getoption("--list-slow")
     _run.is_fast = config.getoption("--fast")
     if _run.is_fast:
-        os.fsync = lambda fd: None  # protects from a loss of power, which no test of --fast has
-        gc.set_threshold(50_000)  # imports and the collection make many objects and little garbage
+        os.fsync = lambda fd: None  # no test needs the disk synced
+        gc.set_threshold(50_000)  # the collection creates little garbage
     if destination is not None or config.getoption("--fast"):
         config.pluginmanager.register(SlowModules(destination))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave a listed module out; None leaves the decision to pytest."""
+    """Return True to skip a listed module, or None to leave the decision to pytest."""
     is_left_out = config.getoption("--fast") and module_name(collection_path) in slow_modules()
     return True if is_left_out else None
 
@@ -162,7 +162,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _reduce_examples(item: pytest.Item) -> None:
-    """Give the property that `item` checks, if it checks one, fewer examples."""
+    """Reduce the number of examples if `item` is a property test."""
     case, test = getattr(item, "cls", None), getattr(item, "obj", None)
     if isinstance(getattr(case, "settings", None), settings):  # a state machine
         case.settings = _reduced(case.settings)  # type: ignore[union-attr]
@@ -178,6 +178,6 @@ def _reduced(given: settings) -> settings:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.getoption("--fast"):
-        gc.freeze()  # what the collection made stays until the end: do not examine it again
+        gc.freeze()  # the collected objects live until the end
     if session.config.getoption("--fast") and _NATIVE in sys.modules:
         raise pytest.UsageError(f"a module outside of tests/{LIST.name} imports {_NATIVE}")

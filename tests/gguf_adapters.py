@@ -1,4 +1,4 @@
-"""Small LoRA adapters with random weights, and models with one merged into them."""
+"""Write small random LoRA adapters, and models with adapters merged into their weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def write_lora(
     seed: int = 0,
     invocation: Sequence[int] = (),
 ) -> Path:
-    """An adapter for an F32 `base`, strong enough to be heard.  invocation: makes it an aLoRA."""
+    """Write an adapter for an F32 `base` that changes its answers; return its path.
+
+    invocation: tokens that activate it, which make it an aLoRA.
+    """
     random = np.random.default_rng(seed)
     writer = GGUFWriter(path, architecture)
     writer.add_type("adapter")
@@ -50,7 +53,7 @@ def write_lora(
 
 
 def write_merged(path: Path, base: Path, *adapters: Path, alpha: float = 8.0) -> Path:
-    """`base` with the adapters' products added to its own matrices."""
+    """Write `base` with the adapters' products added to its matrices; return the path."""
     shutil.copy(base, path)
     merged = GGUFReader(path, "r+")
     matrices = {tensor.name: tensor.data for tensor in merged.tensors}

@@ -1,7 +1,7 @@
-"""Small random GGUF files whose memory is not plain attention: hybrids and sliding windows.
+"""Write small random GGUF files with hybrid or sliding-window memory.
 
-Written like `gguf_files.write_llama`: deterministic in `seed`, and `noise` makes a drafter that
-agrees with the file of the same seed less than always.  `pooling` makes an embedding model.
+As in `gguf_files.write_llama`, files are deterministic in `seed`.  With `noise`, a drafter
+sometimes disagrees with the file of the same seed.  `pooling` makes an embedding model.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def write_lfm2(
     pooling: PoolingType | None = None,
     sliding_window: int = 0,
 ) -> Path:
-    """A hybrid: short convolutions, and attention in every other layer; snapshots of its state.
+    """Write a hybrid whose layers alternate between short convolutions and attention.
 
-    sliding_window: tokens the attention looks back; 0 is all.
+    llama.cpp can take snapshots of its state.
+    sliding_window: number of tokens that the attention looks back; 0 is all.
     """
     weights = Weights(seed, noise)
     writer = GGUFWriter(path, "lfm2")
@@ -81,9 +82,10 @@ def write_qwen35(
     pooling: PoolingType | None = None,
     heads: bool = False,
 ) -> Path:
-    """A hybrid of gated delta nets and, in every other layer, attention; snapshots of its state.
+    """Write a hybrid whose layers alternate between gated delta nets and attention.
 
-    heads: one layer more, which guesses the token after the next (MTP).
+    llama.cpp can take snapshots of its state.
+    heads: adds a layer that predicts the token after the next one (MTP).
     """
     n_state, n_conv, n_heads = 32, 4, 2
     inner = n_state * n_heads
@@ -113,7 +115,7 @@ def write_qwen35(
             tensors |= _head(weights, shape, block)
         if layer % 2 or layer == shape.n_layer:
             tensors |= _attention(weights, shape, block)
-            # Query and gate lie in one matrix.
+            # One matrix holds query and gate.
             tensors[block + "attn_q.weight"] = weights.matrix(2 * shape.n_embd, shape.n_embd)
         else:
             tensors |= {
@@ -141,7 +143,7 @@ def write_gemma3(
     pooling: PoolingType | None = None,
     sliding_window: int = 32,
 ) -> Path:
-    """Attention over the last `sliding_window` tokens, in every second layer over all of them."""
+    """Write a model whose layers alternate between sliding-window and full attention."""
     weights = Weights(seed, noise)
     writer = GGUFWriter(path, "gemma3")
     _add_shape(writer, path.stem, shape, vocabulary, quantized=quantized)
@@ -170,7 +172,7 @@ def write_qwen2vl(
     seed: int = 0,
     quantized: bool = False,
 ) -> Path:
-    """Attention by positions in a plane, one of time and two of space."""
+    """Write a model whose positions have one dimension of time and two of space (M-RoPE)."""
     weights = Weights(seed, 0.0)
     writer = GGUFWriter(path, "qwen2vl")
     _add_shape(writer, path.stem, shape, vocabulary, quantized=quantized)

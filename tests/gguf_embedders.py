@@ -1,4 +1,4 @@
-"""Small random GGUF files that llama.cpp loads as embedding models."""
+"""Write small random GGUF files that llama.cpp loads as embedding models."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def write_bert(
     seed: int = 0,
     spoiled: bool = False,
 ) -> Path:
-    """A random BERT, whose words are single letters.
+    """Write a random BERT whose words are single letters; return its path.
 
-    spoiled: weights that give vectors of NaN, as a damaged file does.
+    spoiled: the weights give vectors of NaN, like those of a damaged file.
     """
     weights = Weights(seed, 0.0)
     n_embd, n_ff = shape.n_embd, shape.n_ff
@@ -69,7 +69,7 @@ def write_bert(
 def write_decoder(
     path: Path, *, pooling: PoolingType, shape: Shape = SHAPE, causal: bool = True, seed: int = 0
 ) -> Path:
-    """A random llama that is pooled; its vocabulary puts BOS before a text and nothing behind."""
+    """Write a random llama with pooling; its vocabulary adds BOS to a text but no EOS."""
     extra: dict[str, int | bool | str | float] = {"llama.pooling_type": int(pooling)}
     if not causal:
         extra["llama.attention.causal"] = False
@@ -79,7 +79,7 @@ def write_decoder(
 def write_t5_encoder(
     path: Path, *, vocabulary: Vocabulary = VOCABULARY, shape: Shape = SHAPE, seed: int = 0
 ) -> Path:
-    """The encoder half of a random T5, with mean pooling."""
+    """Write the encoder of a random T5, with mean pooling; return its path."""
     weights = Weights(seed, 0.0)
     n_embd, n_ff = shape.n_embd, shape.n_ff
     writer = GGUFWriter(path, "t5encoder")
@@ -112,7 +112,7 @@ def write_t5_encoder(
 
 
 def _add_word_pieces(writer: GGUFWriter) -> int:
-    """Letters that begin a word and letters that go on; how many tokens that makes."""
+    """Add letters that begin a word and letters that continue one; return the number of tokens."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokens = [*special, *("\u2581" + letter for letter in _LETTERS), *_LETTERS]
     writer.add_tokenizer_model("bert")

@@ -1,7 +1,7 @@
-"""Small GGUF files with random weights that llama.cpp loads, damaged ones, and an Ollama store.
+"""Write small random GGUF files that llama.cpp loads, damaged ones, and an Ollama store.
 
-Everything is deterministic in its `seed`: two files written with the same arguments are equal, so
-a drafter written like its target agrees with it everywhere, and `noise` makes it agree less.
+All files are deterministic in `seed`: the same arguments give equal files.  So a drafter written
+like its target always agrees with it; `noise` makes it agree less often.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MERGES = ("t h", "i n", "e r", "th e", "a n", "Ġ t", "Ġt h", "o n", "r e", "Ġ
 
 
 def byte_letters() -> tuple[str, ...]:
-    """The printable letter that stands for each byte in byte-level BPE (GPT-2's alphabet)."""
+    """Return the printable letter for each byte in byte-level BPE (GPT-2's alphabet)."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     strangers = iter(range(0x100, 0x200))
     return tuple(chr(byte if byte in printable else next(strangers)) for byte in range(256))
@@ -43,7 +43,7 @@ def byte_letters() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """A byte-level BPE vocabulary; the specials are its last ids but for the padding."""
+    """A byte-level BPE vocabulary; the special tokens have the last ids before the padding."""
 
     tokens: tuple[str, ...]
     types: tuple[int, ...]
@@ -59,7 +59,7 @@ class Vocabulary:
         return len(self.tokens)
 
     def with_padding(self, n: int) -> Vocabulary:
-        """The same vocabulary with n unused ids behind it, as bigger siblings of a family have."""
+        """Return the vocabulary with n unused ids appended, as in larger models of a family."""
         return replace(
             self,
             tokens=self.tokens + tuple(f"[PAD{i}]" for i in range(n)),
@@ -75,7 +75,10 @@ class Vocabulary:
 def byte_vocabulary(
     *, merges: Sequence[str] = MERGES, shuffle_seed: int | None = None, pre: str = "llama-bpe"
 ) -> Vocabulary:
-    """256 bytes, one token per merge, five specials; `shuffle_seed` permutes all but these."""
+    """Return a vocabulary of 256 bytes, one token per merge and five special tokens.
+
+    shuffle_seed: permutes all ids but those of the special tokens.
+    """
     ordinary = [*byte_letters(), *(merge.replace(" ", "") for merge in merges)]
     if shuffle_seed is not None:
         order = np.random.default_rng(shuffle_seed).permutation(len(ordinary))
@@ -99,7 +102,7 @@ VOCABULARY = byte_vocabulary()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """n_embd is a multiple of n_head, n_embd / n_head is even."""
+    """Sizes of a model: n_embd is a multiple of n_head, and n_embd / n_head is even."""
 
     n_embd: int = 32
     n_layer: int = 2
@@ -112,7 +115,7 @@ SHAPE = Shape()
 
 
 class Weights:
-    """Draws matrices whose products keep the variance of their input."""
+    """Draw random matrices whose products keep the variance of their input."""
 
     def __init__(self, seed: int, noise: float) -> None:
         self._random = np.random.default_rng(seed)
@@ -140,10 +143,10 @@ def write_llama(
     extra: Mapping[str, int | bool | str | float] | None = None,
     tensors: Mapping[str, Array] | None = None,
 ) -> Path:
-    """A random llama; its greedy text wanders and does not end by itself.
+    """Write a random llama whose greedy text varies and does not end; return its path.
 
-    noise: 0 is exactly the weights of `seed`; 0.1 disagrees now and then, 1 nearly always.
-    extra: further metadata, by full key.  tensors: in place of random ones, by name.
+    noise: 0 keeps the weights of `seed`; with 0.1 the model sometimes disagrees, with 1 mostly.
+    extra: further metadata, by full key.  tensors: replacements of random tensors, by name.
     """
     weights = Weights(seed, noise)
     writer = GGUFWriter(path, architecture)
@@ -164,7 +167,7 @@ def write_llama(
 def write_mamba(
     path: Path, *, vocabulary: Vocabulary = VOCABULARY, n_embd: int = 32, seed: int = 0
 ) -> Path:
-    """A random mamba of two layers: recurrent, so its memory cannot be rewound by some tokens."""
+    """Write a random mamba of two layers: its recurrent state cannot be rewound by a few tokens."""
     n_state, n_conv, n_rank, n_inner = 8, 4, 4, 2 * n_embd
     weights = Weights(seed, 0.0)
     writer = GGUFWriter(path, "mamba")
@@ -203,7 +206,7 @@ def write_mamba(
 
 
 def write_vocabulary(path: Path, *, architecture: str, vocabulary: Vocabulary = VOCABULARY) -> Path:
-    """A file without weights, for loads that ask for the vocabulary alone."""
+    """Write a file without weights, for loads of the vocabulary only; return its path."""
     writer = GGUFWriter(path, architecture)
     add_general(writer, path.stem)
     add_vocabulary(writer, vocabulary, None)
@@ -211,7 +214,7 @@ def write_vocabulary(path: Path, *, architecture: str, vocabulary: Vocabulary = 
 
 
 def write_unknown_architecture(path: Path) -> Path:
-    """Well-formed, but of an architecture that no llama.cpp knows."""
+    """Write a well-formed file of an architecture that llama.cpp does not know."""
     return write_llama(path, architecture="gargantua")
 
 
@@ -233,7 +236,7 @@ def _llama_block(weights: Weights, shape: Shape, block: str) -> dict[str, Array]
 def output_matrix(weights: Weights, vocabulary: Vocabulary, n_embd: int) -> Array:
     output = weights.matrix(len(vocabulary), n_embd, gain=3.0)
     silent = [i for i, kind in enumerate(vocabulary.types) if kind != int(TokenType.NORMAL)]
-    output[silent] = 0.0  # A logit of 0 is never the largest of hundreds.
+    output[silent] = 0.0  # A logit of 0 is never the largest of hundreds of logits.
     return output
 
 
@@ -297,7 +300,7 @@ def _finish(writer: GGUFWriter, tensors: Mapping[str, Array], path: Path) -> Pat
 
 
 def write_truncated(path: Path, *, keep: float = 0.5) -> Path:
-    """A good file cut short: 0.9 loses weights, 0.05 ends inside the metadata."""
+    """Write a truncated file: keep=0.9 loses weights, keep=0.05 ends inside the metadata."""
     write_llama(path)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
@@ -311,13 +314,13 @@ def write_bad_magic(path: Path) -> Path:
 
 
 def write_huge_counts(path: Path, *, n_tensors: int = 2**62, n_values: int = 2**62) -> Path:
-    """A header that promises more than any file could hold."""
+    """Write a header whose counts are larger than any file."""
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, n_tensors, n_values) + bytes(64))
     return path
 
 
 def write_huge_array(path: Path, *, n_elements: int = 2**60) -> Path:
-    """One metadata array of strings whose length is a lie."""
+    """Write one metadata array of strings with a wrong length."""
     key = b"tokenizer.ggml.tokens"
     header = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", len(key)) + key
     path.write_bytes(header + struct.pack("<IIQ", 9, 8, n_elements) + bytes(256))
@@ -332,7 +335,7 @@ _CONFIG_MEDIA = "application/vnd.docker.container.image.v1+json"
 
 
 class OllamaStore:
-    """Lays out manifests and blobs below `root` as Ollama does."""
+    """Write manifests and blobs below `root` as Ollama does."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -356,9 +359,9 @@ class OllamaStore:
         parent: str | None = None,
         modified: float | None = None,
     ) -> str:
-        """Store a model and return its digest: 64 hex digits, the manifest's own hash.
+        """Store a model and return its digest: 64 hex digits, the hash of the manifest.
 
-        config: merged over the plain one.  modified: Unix time of the manifest file.
+        config: overrides of the default config.  modified: Unix time of the manifest file.
         """
         layers = [
             *self._file_layers(
@@ -381,18 +384,18 @@ class OllamaStore:
         return hashlib.sha256(data).hexdigest()
 
     def manifest_path(self, name: str) -> Path:
-        """Where the manifest of `[[host/]namespace/]model[:tag]` lies."""
+        """Return the path of the manifest of `[[host/]namespace/]model[:tag]`."""
         path, _, tag = name.partition(":")
         parts = path.split("/")
         full = ["registry.ollama.ai", "library"][: 3 - len(parts)] + parts
         return self.root.joinpath("manifests", *full, tag or "latest")
 
     def blob_path(self, digest: str) -> Path:
-        """digest: with or without its `sha256:`."""
+        """Return the path of a blob; `sha256:` before the digest is optional."""
         return self.root / "blobs" / f"sha256-{digest.removeprefix('sha256:')}"
 
     def weights_path(self, name: str, kind: str = "model") -> Path:
-        """The blob of the first layer of that kind (model, draft, projector)."""
+        """Return the blob of the first layer of that kind (model, draft, projector)."""
         manifest = json.loads(self.manifest_path(name).read_bytes())
         layer = next(e for e in manifest["layers"] if e["mediaType"] == _MEDIA + kind)
         return self.blob_path(layer["digest"])

@@ -1,4 +1,4 @@
-"""Files of every kind that an engine loads, as the specs that load them."""
+"""Return specs that load files of every kind that an engine supports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEMO = Path(specd.__file__).parent / "demo"
 
 
 def small_models(folder: Path) -> Iterator[tuple[str, EngineSpec]]:
-    """Every architecture that the tests write, and what is to be embedded with."""
+    """Yield a name and a spec for every architecture and embedding model that the tests write."""
     yield "demo", EngineSpec(weights=str(DEMO / "target.gguf"), drafter=str(DEMO / "drafter.gguf"))
     shape = gguf_architectures.SMALL
     files = {

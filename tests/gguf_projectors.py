@@ -1,7 +1,7 @@
-"""Small multimodal projectors with random weights, as mtmd reads them, and files to show them.
+"""Write small random multimodal projectors that mtmd reads, and images and sounds for them.
 
-Each turns a picture into a few embeddings for a `gguf_files.write_llama` of the same width, strong
-enough that what is seen is heard.
+Each turns an image or a sound into a few embeddings for a `gguf_files.write_llama` of the same
+width.  The embeddings are large enough to change the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ N_EMBD, N_LAYER, N_HEAD, N_FF = 32, 2, 2, 48
 
 
 def picture(seed: int = 0, size: tuple[int, int] = (24, 24), kind: str = "PNG") -> bytes:
-    """A file of coloured noise."""
+    """Return an image file of coloured noise."""
     pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, kind, **({"lossless": True} if kind == "WEBP" else {}))
@@ -29,7 +29,7 @@ def picture(seed: int = 0, size: tuple[int, int] = (24, 24), kind: str = "PNG") 
 
 
 def sound(seed: int = 0, seconds: float = 1.0) -> bytes:
-    """A WAV file of noise."""
+    """Return a WAV file of noise."""
     samples = np.random.default_rng(seed).normal(0, 8000, int(16_000 * seconds)).astype("<i2")
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
@@ -49,9 +49,9 @@ def write_llava(
     tiles: Sequence[int] = (),
     projector_type: str = "mlp",
 ) -> Path:
-    """16 embeddings per picture, attended to as text is.
+    """Write a projector with 16 embeddings per picture, decoded with causal attention.
 
-    tiles: widths and heights that a larger picture is cut to fit, an overview besides.
+    tiles: widths and heights of the grids that a larger picture is cut to; an overview is added.
     """
     weights = Weights(seed, 0.0)
     writer = _begin(path, projector_type, image_size=image_size, width=width)
@@ -68,7 +68,7 @@ def write_llava(
 
 
 def write_gemma3_projector(path: Path, *, width: int = SHAPE.n_embd, seed: int = 0) -> Path:
-    """16 embeddings per picture that look at each other, forth and back."""
+    """Write a projector with 16 embeddings per picture, decoded with bidirectional attention."""
     weights = Weights(seed, 0.0)
     writer = _begin(path, "gemma3", image_size=32, width=width)
     writer.add_uint32("clip.vision.projector.scale_factor", 2)
@@ -83,7 +83,7 @@ def write_gemma3_projector(path: Path, *, width: int = SHAPE.n_embd, seed: int =
 
 
 def write_qwen2vl_projector(path: Path, *, width: int = SHAPE.n_embd, seed: int = 0) -> Path:
-    """As many embeddings as the picture has squares of 16, at positions in a plane."""
+    """Write a projector with one embedding per 16 by 16 pixels, at positions in two dimensions."""
     weights = Weights(seed, 0.0)
     writer = _begin(path, "qwen2vl_merger", image_size=64, width=width, patch_size=8)
     tensors = _layers(weights)
@@ -101,7 +101,7 @@ def write_qwen2vl_projector(path: Path, *, width: int = SHAPE.n_embd, seed: int 
 
 
 def write_ultravox(path: Path, *, width: int = SHAPE.n_embd, seed: int = 0) -> Path:
-    """30 embeddings for each half minute of sound."""
+    """Write a projector with 30 embeddings for each 30 seconds of sound."""
     n_mel, n_stacked = 80, 50
     weights = Weights(seed, 0.0)
     writer = _writer(path, "ultravox", "audio", width)

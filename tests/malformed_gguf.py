@@ -1,4 +1,4 @@
-"""GGUF files as a stranger could write them: a good one taken apart, lied about, put together."""
+"""Make malformed GGUF files: parse a valid one, change some of its parts, write it again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import struct
 from dataclasses import dataclass, field
 from typing import Final
 
-# Types of values, by GGUF's number.
+# GGUF's numbers of value types.
 UINT8, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64 = (
     *(0, 4, 5, 6, 7, 8, 9, 10, 11, 12),
 )
 _WIDTHS: Final = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-#: Counts, lengths and offsets at which readers stumble.
+#: Counts, lengths and offsets that readers often handle wrongly.
 EDGE_VALUES: Final = (
     *(0, 1, 2, 7, 8, 31, 32, 255, 256, 1023, 1024, 1025, 65535, 65536, 2**24, 2**31 - 1, 2**31),
     *(2**32 - 1, 2**32, 2**40, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 8, 2**64 - 32),
@@ -26,7 +26,7 @@ _WORDS: Final = (
 
 @dataclass
 class Value:
-    """data: as stored behind the type's number."""
+    """A metadata value; `data` are the bytes stored after the type's number."""
 
     key: bytes
     type: int
@@ -43,7 +43,7 @@ class Tensor:
 
 @dataclass
 class Parts:
-    """n_values, n_tensors: what the preamble promises; None is the truth."""
+    """The parts of a file.  n_values, n_tensors: counts in the preamble; None is the true count."""
 
     values: list[Value] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
@@ -75,7 +75,7 @@ def text(data: bytes) -> bytes:
 
 
 def take_apart(raw: bytes) -> Parts:
-    """A good file of little-endian; its data begins at the first multiple of 32."""
+    """Parse a valid little-endian file whose data begins at the first multiple of 32."""
     at = 0
 
     def take(n: int) -> bytes:
@@ -112,11 +112,11 @@ def take_apart(raw: bytes) -> Parts:
     return parts
 
 
-# --------------------------------------------------------------------------- lies
+# --------------------------------------------------------------------------- mutations
 
 
 def mutate_gguf(raw: bytes, draw: random.Random) -> bytes:
-    """One to three lies told about a good file: in its structure, or in its bytes."""
+    """Return a valid file with one to three changes of its structure, sometimes of its bytes."""
     parts = take_apart(raw)
     for _ in range(draw.randint(1, 3)):
         draw.choice(_LIES)(parts, draw)
@@ -148,7 +148,7 @@ def _count(parts: Parts, draw: random.Random) -> None:
 
 
 def _number(parts: Parts, draw: random.Random) -> None:
-    """Another number in a place that has one, of whatever width."""
+    """Replace a value by a number of any type and width."""
     value = draw.choice(parts.values)
     wide = draw.choice(EDGE_VALUES)
     kind = draw.choice((UINT8, UINT32, INT32, FLOAT32, BOOL, UINT64, INT64, FLOAT64))
@@ -162,7 +162,7 @@ def _number(parts: Parts, draw: random.Random) -> None:
 
 
 def _array(parts: Parts, draw: random.Random) -> None:
-    """An array where a number was, one whose length is a lie, or arrays in arrays."""
+    """Replace a value by an array, by one with a wrong length, or by nested arrays."""
     value = draw.choice(parts.values)
     inner = draw.choice((UINT8, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, 99))
     n = draw.choice((0, 1, 5, draw.choice(EDGE_VALUES)))

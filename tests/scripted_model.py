@@ -1,8 +1,8 @@
-"""A GGUF that says what it was told to say: a real model whose answers a test can know.
+"""Write a GGUF with scripted answers: a real model whose answers a test can predict.
 
-Each script follows a cue, the last character of the prompt; its words are tokens of their own,
-which no text is ever tokenized into.  The weights hold nothing but "after this token comes that
-one": attention and feed-forward add zeros.
+Each script follows a cue, the last character of the prompt.  Its words are separate tokens, which
+the tokenizer never produces.  The weights only store which token follows each token: attention
+and feed-forward add zeros.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ import numpy as np
 
 from tests.gguf_files import Array, Shape, Vocabulary, byte_letters, byte_vocabulary, write_llama
 
-#: How sure it is of the next token: its logit, where all others have 0.
+#: Logit of the next token; all others have 0.
 _CERTAINTY = 60.0
 
 
 def write_scripted_model(
     path: Path, scripts: Mapping[str, str], chat_template: str | None, *, forgets: str = ""
 ) -> Path:
-    """scripts: cue, a single ASCII character → what is said after it, and then no more.
+    """Write the model and return its path.
 
-    chat_template: must end in one of the cues.  forgets: cues of scripts of which every next word
-    is a wrong one; as a drafter of a model that knows them, it then guesses nothing right.
+    scripts: cue, a single ASCII character → the whole answer after it.
+    chat_template: must end in one of the cues.
+    forgets: cues whose scripts the model predicts wrongly; as a drafter of a model that knows
+    them, all its drafts are rejected.
     """
     vocabulary, successors = _learn(scripts, forgets)
     n_vocab = len(vocabulary)
-    # As wide as the vocabulary, in whole heads: each token is a direction of its own.
+    # At least as wide as the vocabulary, and divisible by 8: each token has its own dimension.
     shape = Shape(n_embd=-(-n_vocab // 8) * 8, n_layer=1, n_head=4, n_ff=8, n_ctx=4096)
     embedding = np.eye(n_vocab, shape.n_embd, dtype=np.float32)
     output = np.zeros_like(embedding)
@@ -51,14 +53,14 @@ def write_scripted_model(
 
 
 def _learn(scripts: Mapping[str, str], forgets: str) -> tuple[Vocabulary, dict[int, int]]:
-    """A byte vocabulary with the words of all scripts behind it, and what follows what."""
-    base = byte_vocabulary(merges=("q x",), pre="gpt-2")  # one at least
+    """Return a byte vocabulary with the scripts' words appended, and each token's successor."""
+    base = byte_vocabulary(merges=("q x",), pre="gpt-2")  # at least one is required
     tokens = list(base.tokens)
     successors: dict[int, int] = {}
     for cue, script in scripts.items():
         last = tokens.index(byte_letters()[ord(cue)])
         for word in _words(script, tokens):
-            # Itself once more, instead of the next one.
+            # For a forgotten script, a token follows itself.
             successors[last] = last if cue in forgets else len(tokens)
             last = len(tokens)
             tokens.append(word)
@@ -68,7 +70,7 @@ def _learn(scripts: Mapping[str, str], forgets: str) -> tuple[Vocabulary, dict[i
 
 
 def _words(script: str, known: list[str]) -> Iterator[str]:
-    """The script in pieces of whole words, none of them twice: a vocabulary has each text once."""
+    """Yield the script in pieces of whole words; all differ, because tokens must be unique."""
     held = ""
     pieces: list[str] = []
     for word in re.findall(r"\s*\S+\s*$|\s*\S+", script):

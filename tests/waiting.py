@@ -1,4 +1,4 @@
-"""Waits for what nothing announces: another process's state, or a line of a log."""
+"""Wait by polling: for another process's state, or for a line of a log."""
 
 from __future__ import annotations
 

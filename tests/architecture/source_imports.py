@@ -1,4 +1,4 @@
-"""Reads what the project's Python files import."""
+"""Read the imports of the project's Python files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def imports_of(path: Path) -> tuple[str, ...]:
 
 
 def _statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield statements and those inside them; expressions, which import nothing, are left out."""
+    """Yield all statements, nested ones too; skip expressions, which import nothing."""
     for node in nodes:
         yield node
         for part in ("body", "orelse", "handlers", "finalbody", "cases"):

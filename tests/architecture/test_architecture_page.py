@@ -1,4 +1,4 @@
-"""Checks docs/ARCHITECTURE.md against the repository: its length, its files and its packages."""
+"""Check docs/ARCHITECTURE.md against the repository: its length, its files and its packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def exists(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", FILES + FOLDERS)
-def test_what_the_page_names_exists(name: str) -> None:
+def test_every_file_that_the_page_names_exists(name: str) -> None:
     assert exists(name)
 
 

@@ -29,9 +29,9 @@ NEEDED = {normalized(requirement) for requirement in PROJECT["dependencies"]}
 FOR_BENCH = NEEDED | {normalized(requirement) for requirement in EXTRAS["bench"]}
 FOR_TESTS = NEEDED | {normalized(requirement) for requirement in EXTRAS["dev"]}
 
-#: What has more than the folder around it, which must do without.
+#: The benchmarks may import an extra's packages, which the rest of specd/ must not.
 BENCH = ROOT / "specd" / "bench"
-#: What runs in environments of its own: the demo pair's recipe (torch), the clients of the matrix.
+#: Scripts with their own environments: the recipe of the demo pair (torch), clients, converters.
 ELSEWHERE = (
     ROOT / "benchmarks" / "demo_pair",
     ROOT / "tests" / "clients" / "programs",
@@ -40,7 +40,7 @@ ELSEWHERE = (
 
 
 def foreign_modules(folder: str) -> Iterator[tuple[str, Path]]:
-    """Yield each imported top-level name that is neither Python's nor ours, and its file."""
+    """Yield each imported third-party top-level name, and the file that imports it."""
     for path in sorted((ROOT / folder).rglob("*.py")):
         if any(path.is_relative_to(folder) for folder in ELSEWHERE):
             continue
@@ -67,7 +67,7 @@ def distributions() -> Mapping[str, list[str]]:
         ("tools", FOR_TESTS),
     ],
 )
-def test_what_is_imported_is_declared(folder: str, declared: set[str]) -> None:
+def test_every_imported_package_is_declared(folder: str, declared: set[str]) -> None:
     missing = {
         f"{path.relative_to(ROOT)} imports {module}"
         for module, path in foreign_modules(folder)
@@ -76,6 +76,6 @@ def test_what_is_imported_is_declared(folder: str, declared: set[str]) -> None:
     assert missing == set()
 
 
-def test_what_installs_needs_nothing_installed() -> None:
+def test_the_installer_imports_only_the_standard_library() -> None:
     imported = [f"{path.name} imports {module}" for module, path in foreign_modules("scripts")]
     assert imported == []

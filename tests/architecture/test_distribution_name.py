@@ -1,4 +1,4 @@
-"""The package index has another project called specd: nothing may tell a user to install that."""
+"""Check that no text tells users to install `specd`, which is another project on PyPI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDERS = ("specd", "scripts", "docs", "configs", "systemd", "tests", "tools")
 TEXTS = {".py", ".md", ".toml", ".env", ".service", ".socket", ".yaml", ".json", ".sh", ".conf"}
 
 _EXTRAS = "|".join(PROJECT["optional-dependencies"])
-#: Neither specd-llm, nor a folder or an address whose last part is specd.
+#: Matches specd, but not specd-llm or a path or URL that contains specd.
 _OTHER = r"(?<![\w./@-])specd(?![\w./-])"
 HINTS = (
     re.compile(
@@ -67,5 +67,5 @@ def test_no_hint_installs_the_other_project() -> None:
         ("`pip install x`, then `specd serve`", False),
     ],
 )
-def test_a_hint_is_known_when_it_is_seen(text: str, is_other: bool) -> None:
+def test_hints_to_install_are_recognized(text: str, is_other: bool) -> None:
     assert any(hint.search(text) for hint in HINTS) is is_other

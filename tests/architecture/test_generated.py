@@ -1,4 +1,4 @@
-"""What is generated from the code is up to date, and nothing names the machine it was made on."""
+"""Check that generated files are up to date and that no file names a developer's machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools import benchmarks_page, conformance, metrics_docs, reliability_page, 
 ROOT = Path(__file__).parents[2]
 
 _TEXT = {".py", ".md", ".toml", ".env", ".json", ".sh", ".service", ".socket", ".conf", ""}
-# Homes and scratch folders of whoever wrote the code; a service's own paths are not among them.
+# Home and scratch folders of developers; paths of the service do not match.
 _MACHINE = re.compile(r"(?<![\w.~])/(?:root|Users|work|farm|home/[a-z]+|tmp/[a-z])[/\w]")
 
 
@@ -23,27 +23,27 @@ def tracked_texts() -> list[Path]:
     return [path for path in paths if path.suffix in _TEXT and path.is_file()]
 
 
-def test_the_settings_page_and_the_env_file_are_what_the_declarations_say() -> None:
+def test_the_settings_page_and_the_env_file_match_the_declarations() -> None:
     assert settings_docs.stale(ROOT) == []
 
 
-def test_the_benchmarks_page_and_the_readmes_table_are_what_the_data_say() -> None:
+def test_the_benchmarks_page_and_the_readmes_table_match_the_data() -> None:
     assert benchmarks_page.stale(ROOT) == []
 
 
-def test_the_page_of_reliability_is_what_the_data_say() -> None:
+def test_the_reliability_page_matches_its_data() -> None:
     assert not reliability_page.stale(ROOT)
 
 
-def test_the_page_of_metrics_is_what_the_declarations_say() -> None:
+def test_the_metrics_page_matches_the_declarations() -> None:
     assert metrics_docs.stale(ROOT) == []
 
 
-def test_the_conformance_table_is_what_the_tests_name() -> None:
+def test_the_conformance_table_matches_the_tests() -> None:
     assert conformance.stale(ROOT) == []
 
 
-def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
+def test_no_file_names_a_path_of_a_developers_machine() -> None:
     if not (ROOT / ".git").exists():
         return  # an unpacked source distribution
     found = [

@@ -1,4 +1,4 @@
-"""Checks every import against the table in docs/ARCHITECTURE.md."""
+"""Check every import against the table in docs/ARCHITECTURE.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMANDS = {
 
 
 def read_table() -> dict[str, frozenset[str]]:
-    """Packages → the packages they may import, as the page's table says."""
+    """Return the packages that each package may import, from the page's table."""
     page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
     table = page.split("| package | may import |")[1].split("\n\n")[0]
     allowed: dict[str, frozenset[str]] = {}
@@ -51,7 +51,7 @@ def read_table() -> dict[str, frozenset[str]]:
             names = PACKAGES - {"engine"}
         for package in packages.split(","):
             allowed[package.strip()] = frozenset(names)
-    # What the page allows one command only.
+    # The page allows these imports to single commands only.
     allowed["cli"] = allowed["cli"] - frozenset().union(*COMMANDS.values())
     return allowed
 
@@ -94,8 +94,8 @@ def test_only_engine_llama_imports_llama_cpp() -> None:
     assert importers == {"engine/llama"}
 
 
-def test_only_the_daemon_s_composition_and_the_bench_name_a_concrete_engine() -> None:
-    """All else uses the Protocols of `runner/engine.py`, so that a new engine changes nothing."""
+def test_only_the_daemons_composition_and_the_bench_import_a_concrete_engine() -> None:
+    """Other code uses the Protocols of `runner/engine.py`, so a new engine does not change it."""
     concrete = {"process", "client", "Process", "EngineClient"}
     importers = {
         str(path.relative_to(PACKAGE))
@@ -112,7 +112,7 @@ def test_every_package_of_the_tree_is_in_the_table() -> None:
     assert set(read_table()) >= PACKAGES
 
 
-def test_dialects_do_not_know_each_other() -> None:
+def test_dialects_do_not_import_each_other() -> None:
     dialects = ("ollama", "openai", "anthropic", "llama_server")
     for path in (PACKAGE / "api").rglob("*.py"):
         parts = path.relative_to(PACKAGE / "api").parts
@@ -124,7 +124,7 @@ def test_dialects_do_not_know_each_other() -> None:
 
 
 FOLDERS = frozenset({"specd", "scripts", "benchmarks", "tools", "tests"})
-#: Files of the repository → the other folders that they may import; the longest match counts.
+#: Path prefix → the other folders that its files may import; the longest prefix counts.
 FOLDER_IMPORTS = {
     "specd": set(),
     "scripts": set(),
@@ -145,7 +145,7 @@ def test_a_folder_imports_only_the_folders_that_it_may(folder: str) -> None:
         name = path.relative_to(ROOT).as_posix()
         rule = max((key for key in FOLDER_IMPORTS if name.startswith(key)), key=len)
         for imported in imports_of(path):
-            # Benchmarks write their models with the builders of the tests.
+            # Benchmarks write their models with the tests' GGUF writers.
             if folder == "benchmarks" and imported.startswith("tests.gguf_"):
                 continue
             other = imported.split(".")[0]
@@ -154,7 +154,7 @@ def test_a_folder_imports_only_the_folders_that_it_may(folder: str) -> None:
 
 
 def test_no_file_is_longer_than_400_lines() -> None:
-    """Check the limit of 400 lines: a longer file probably holds two things."""
+    """A longer file probably has two purposes."""
     long = {
         str(p.relative_to(ROOT)): n
         for p in PACKAGE.rglob("*.py")

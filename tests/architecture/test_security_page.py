@@ -1,4 +1,4 @@
-"""Holds the limits of docs/security.md against the code."""
+"""Compare the limits in docs/security.md with the code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROW = re.compile(r"\| [^|]+ \| ([\d,]+) ?(\w*) \| `([\w/]+)\.py: ([\w.]+)` \|")
 
 
 def rows() -> list[tuple[int, str, str]]:
-    """The figure, and where it stands: module and name."""
+    """Return each limit's figure, and the module and name of its constant."""
     limits = PAGE.read_text(encoding="utf-8").partition("## Limits")[2].partition("\n## ")[0]
     table = [line for line in limits.splitlines() if line.startswith("| ")][1:]
     found = []
@@ -28,11 +28,11 @@ def rows() -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("figure, module, name", rows())
-def test_a_limit_is_what_the_page_says(figure: int, module: str, name: str) -> None:
+def test_a_limit_matches_the_page(figure: int, module: str, name: str) -> None:
     value: object = reduce(getattr, name.split("."), importlib.import_module(module))
     assert value == figure
 
 
-def test_the_page_has_a_row_for_what_a_request_may_have() -> None:
+def test_the_page_lists_the_limits_of_a_request() -> None:
     named = {name for _, _, name in rows()}
     assert {"MAX_BODY_BYTES", "MAX_CHARACTERS", "MAX_FILES", "MAX_STOPS", "MAX_DEPTH"} <= named

@@ -24,7 +24,7 @@ def lines(log: Path) -> list[dict[str, Any]]:
 
 
 async def shown(daemon: Daemon, name: str) -> float:
-    """A sample of `/metrics`, 0 where there is none."""
+    """Return a value from `/metrics`; 0 if the metric has no sample."""
     async with daemon.http.get("/metrics") as response:
         found = re.search(rf"^specd:{name}(?:{{.*}})? (\S+)$", await response.text(), re.MULTILINE)
     return float(found[1]) if found else 0.0
@@ -52,7 +52,7 @@ async def test_tokens_and_waits_of_answers_that_were_cut_short(tmp_path: Path) -
         ) as daemon:
             async with daemon.generate("Hello", options=options) as response:
                 await response.content.readline()
-            await until(daemon, "http_requests_in_flight", 1)  # the scrape itself
+            await until(daemon, "http_requests_in_flight", 1)  # the scrape is the one request
             n_prompt = await shown(daemon, "prompt_tokens_total")
             async with daemon.generate("Hello", options=options) as response:
                 await response.content.readline()

@@ -1,4 +1,4 @@
-"""configs/grafana/specd.json uses existing metrics and labels."""
+"""Check that configs/grafana/specd.json uses existing metrics and labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERIES = {
     for family in FAMILIES
     for series in family.series
 } | dict.fromkeys(PROCESS, frozenset[str]())
-#: What Prometheus adds to every series.
+#: Labels that Prometheus adds to every series.
 ADDED = {"instance", "job"}
 NAME = re.compile(r"\b(?:specd:\w+|process_\w+)")
 SELECTOR = re.compile(r"(specd:\w+|process_\w+)\{([^}]*)\}")
@@ -32,7 +32,7 @@ GROUPING = re.compile(r"\b(?:by|on|group_left|without)\s*\(([^)]*)\)")
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Panel and PromQL."""
+    """Yield each query: the title of its panel (or its variable's name), and its PromQL."""
     for panel in PANELS:
         for target in panel["targets"]:
             yield panel["title"], target["expr"]
@@ -42,7 +42,7 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 def faults(expr: str) -> list[str]:
-    """What a query asks for and nobody has."""
+    """Return the errors of a query: unknown metrics and labels, or no metric at all."""
     names = NAME.findall(expr)
     found = [f"no metric: {name}" for name in names if name not in SERIES]
     for name, selector in SELECTOR.findall(expr):
@@ -84,7 +84,7 @@ def test_every_legend_names_labels_that_its_query_keeps() -> None:
         ("vector(1)", "it asks for nothing"),
     ],
 )
-def test_a_query_that_is_wrong_would_be_found(expr: str, fault: str) -> None:
+def test_errors_in_queries_are_found(expr: str, fault: str) -> None:
     assert faults(expr) == [fault]
 
 
@@ -103,7 +103,7 @@ def test_every_panel_has_a_description_a_unit_and_a_source() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_panels_fill_the_grid_and_do_not_lie_over_each_other() -> None:
+def test_panels_fill_the_grid_and_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]

@@ -60,7 +60,7 @@ STATE = State(
 
 @dataclass
 class Counted:
-    """A clock that stands until it is told, and what was counted by it."""
+    """Metrics with a clock that a test sets by hand."""
 
     now: float = 100.0
     names: BoundedLabels = field(default_factory=BoundedLabels)
@@ -80,7 +80,7 @@ class Counted:
         return self.metrics.begin(**known | fields)
 
     def answer(self, model: str = "m:latest", done: core.Done | None = DONE) -> RequestRecord:
-        """11 s: 5 of load, 1 in line, 2 for the prompt, and 3 tokens a second apart."""
+        """Return an answer of 11 s: load 5 s, queue 1 s, prompt 2 s, then 3 more tokens in 3 s."""
         record = self.begin()
         record.begin_answer(model)
         record.add_wait(6.0, 5.0)
@@ -97,7 +97,7 @@ class Counted:
         return body.decode(), content_type
 
     def samples(self, state: State | None = None) -> dict[str, float]:
-        """name{label="value",...}, its labels sorted → value."""
+        """Return the samples by name{label="value",...}, with sorted labels."""
         found: dict[str, float] = {}
         for family in text_string_to_metric_families(self.text(state)[0]):
             for sample in family.samples:
@@ -226,7 +226,7 @@ def test_tokens_of_an_answer_under_way_are_counted_and_never_twice(collector: Co
     assert (found[name], found["specd:http_requests_in_flight"]) == (16, 0)
 
 
-def test_texts_that_became_vectors(collector: Counted) -> None:
+def test_embedded_texts_are_counted(collector: Counted) -> None:
     record = collector.begin(route="/api/embed")
     record.model, record.status = "e:latest", 200
     entries = tuple(core.Embedding(vector=(1.0,), n_tokens=n) for n in (3, 4))
@@ -257,7 +257,7 @@ def test_loads_and_unloads_are_counted(collector: Counted) -> None:
     assert (found["specd:pulled_bytes_total"], found["specd:pushed_bytes_total"]) == (15, 2)
 
 
-def test_how_things_stand_is_read_at_the_scrape(collector: Counted) -> None:
+def test_the_current_state_is_read_at_the_scrape(collector: Counted) -> None:
     found = collector.samples(STATE)
     expected = {
         "ready": 0,
@@ -281,7 +281,7 @@ def test_how_things_stand_is_read_at_the_scrape(collector: Counted) -> None:
         'device_memory_bytes{device="RTX",id="GPU-1"}': 24,
     }
     assert {name: found.get(f"specd:{name}") for name in expected} == expected
-    # What has left is not shown on as if it were there.
+    # Unloaded models are no longer shown.
     assert not any("model_resident" in name for name in collector.samples())
 
 
@@ -318,10 +318,10 @@ def test_a_pair_beyond_the_bound_keeps_its_model() -> None:
 
 
 def everything() -> Counted:
-    """Every family has a sample."""
+    """Return metrics in which every family has a sample."""
     collector = Counted()
     test_loads_and_unloads_are_counted(collector)
-    test_texts_that_became_vectors(collector)
+    test_embedded_texts_are_counted(collector)
     failed = collector.begin()
     failed.error, failed.status = "Internal", 500
     collector.metrics.end(failed)
@@ -344,7 +344,7 @@ def kinds(families: list[Metric]) -> dict[str, str]:
         ),
     ],
 )
-def test_every_declared_family_is_shown_and_none_besides(
+def test_all_declared_families_are_shown_and_no_others(
     accept: str, parse: Callable[[str], list[Metric]], content_type: str
 ) -> None:
     text, said = everything().text(STATE, accept)
@@ -361,7 +361,7 @@ def test_every_declared_family_is_shown_and_none_besides(
     assert {name for name in theirs if not name.startswith("specd:")} == set(PROCESS)
 
 
-def test_families_are_declared_once_and_as_prometheus_would_have_them() -> None:
+def test_families_are_declared_once_and_follow_prometheus_conventions() -> None:
     names = [name for family in FAMILIES for name in family.series]
     assert len(set(names)) == len(names)
     for family in itertools.chain(*GROUPS.values()):

@@ -27,13 +27,13 @@ def test_a_client_s_own_id_is_kept(sent: str) -> None:
 
 
 @pytest.mark.parametrize("sent", ["", "f" * 65, "a b", "a\nb", 'a"', "é", "a/b", "{}", "a\n"])
-def test_one_that_could_not_stand_in_a_log_is_not(sent: str) -> None:
+def test_a_clients_id_that_could_break_a_log_line_is_replaced(sent: str) -> None:
     made = {request_id(sent) for _ in range(100)}
     assert len(made) == 100
     assert all(request_id(one) == one and len(one) == 20 for one in made)
 
 
-def test_code_knows_for_which_request_it_works() -> None:
+def test_code_can_read_the_current_request() -> None:
     record = RequestRecord()
     assert (current_record() is record, current_request_id()) == (False, "")
     with record_context(record):
@@ -42,7 +42,7 @@ def test_code_knows_for_which_request_it_works() -> None:
 
 
 def fields(record: RequestRecord) -> dict[str, object]:
-    """Of its line, which has none that is not declared, and all in their order."""
+    """Return the fields of the log line; assert that they are declared and in order."""
     found: dict[str, object] = dict(request_fields(record))
     assert list(found) == [name for name in FIELDS if name in found]
     return found
@@ -110,9 +110,7 @@ def test_the_line_of_a_request_that_only_waited() -> None:
     "fault,finish",
     [({"left": True}, "abort"), ({"error": "EngineCrashed"}, "error"), ({}, "error")],
 )
-def test_the_line_of_an_answer_that_did_not_come_to_its_end(
-    fault: dict[str, object], finish: str
-) -> None:
+def test_the_line_of_an_incomplete_answer(fault: dict[str, object], finish: str) -> None:
     collector = Counted()
     record = collector.answer(done=None)
     for name, value in fault.items():
@@ -140,7 +138,7 @@ def test_the_line_of_an_answer_that_did_not_come_to_its_end(
         ({"route": "/v1/health"}, logging.DEBUG),
     ],
 )
-def test_how_loud_a_line_is(
+def test_the_level_of_a_line(
     changes: dict[str, object], level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "specd")

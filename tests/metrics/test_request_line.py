@@ -10,7 +10,7 @@ from specd.metrics import RequestRecord
 from specd.metrics.request_line import logfmt, request_fields
 
 UNSEEN = [*map(chr, range(33)), "\x7f", "\x85", "\u2028"]
-#: Printable, and not of ASCII: a letter, one that looks like another, one of two columns.
+#: Printable, but not ASCII: a letter, a look-alike of a Latin letter, and a wide character.
 FOREIGN = ["é", "а", "語"]
 
 
