@@ -1,4 +1,4 @@
-"""Stores of big models that cost nothing: the weights are holes in sparse files."""
+"""Write stores of big models that take no disk space: the weights are holes in sparse files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def write_sparse(
     experts: tuple[int, int] = (0, 0),
     extra: Mapping[str, int] | None = None,
 ) -> Path:
-    """A header, and as many bytes as parameters that nobody wrote.
+    """Write a header, and one byte per parameter as a hole; return the path.
 
-    experts: how many there are, and how many of them a token meets.
+    experts: the number of experts, and how many of them a token uses.
     """
     writer = GGUFWriter(path, architecture)
     add_general(writer, path.stem)
@@ -56,10 +56,10 @@ def write_sparse(
 
 
 class SparseStore(OllamaStore):
-    """Whose blobs are moved into place, and named by what they hold before the holes."""
+    """A store that moves blobs into place and hashes only the bytes before the holes."""
 
     def put(self, name: str, weights: Path, *, draft: Path | None = None) -> Path:
-        """The blob."""
+        """Store the model and return the blob of its weights."""
         layers, blobs = [], []
         for kind, path in (("model", weights), ("draft", draft)):
             if path is None:

@@ -1,4 +1,4 @@
-"""The rules by which vocabularies fit, and the sentence of each; fingerprints agree with them."""
+"""Check the rules of compatible vocabularies and their messages; fingerprints must agree."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_first_five_tokens_may_differ() -> None:
     )
 
 
-def test_behind_what_may_differ_the_others_are_compared() -> None:
+def test_tokens_after_a_permitted_difference_are_compared() -> None:
     other = with_tokens(made(TOKENS, [NORMAL] * 300), {2: "one", 7: "two"})
     assert verdict(PLAIN, other) == "token 7 is “t7” in one and “two” in the other"
 
@@ -91,7 +91,7 @@ def test_without_types_every_token_is_ordinary() -> None:
         ({"merges": ("c d", "a b")}, "the tokenizers join the same tokens in a different order"),
     ],
 )
-def test_each_rule_has_its_sentence(changes: dict[str, Value | None], said: str | None) -> None:
+def test_each_rule_has_its_message(changes: dict[str, Value | None], said: str | None) -> None:
     found = verdict(PLAIN, changed(PLAIN, **changes))
     assert found == said or (found and said and found.startswith(said))
 
@@ -114,7 +114,7 @@ def test_a_pre_tokenizer_counts_only_where_there_is_one() -> None:
     assert verdict(spm, changed(spm, pre="whatever")) is None
 
 
-def test_a_long_token_is_cut_in_the_sentence() -> None:
+def test_a_long_token_is_shortened_in_the_message() -> None:
     said = verdict(PLAIN, made((*TOKENS[:299], "x" * 1000)))
     assert said is not None
     assert len(said) < 120
@@ -135,7 +135,7 @@ def test_a_long_token_is_cut_in_the_sentence() -> None:
         ("rwkv", "", (-1, -1), (False, False)),
     ],
 )
-def test_what_a_file_leaves_out_takes_llama_cpps_default(
+def test_missing_values_have_llama_cpps_defaults(
     model: str, pre: str, ids: tuple[int, int], adds: tuple[bool, bool]
 ) -> None:
     header = changed(made(TOKENS), model=model, pre=pre, bos_token_id=None, eos_token_id=None)
@@ -159,7 +159,7 @@ def header_of(vocabulary: Sequence[tuple[str, int]], n_before: int = 0) -> GgufH
 
 
 @given(vocabularies, vocabularies, st.sampled_from((0, 5, 120, 1020, 1024, 2040)))
-def test_fingerprints_and_sentences_agree_and_are_symmetric(
+def test_fingerprints_and_messages_agree_and_are_symmetric(
     ours: list[tuple[str, int]], theirs: list[tuple[str, int]], n_before: int
 ) -> None:
     verdict(header_of(ours, n_before), header_of(theirs, n_before))
@@ -167,7 +167,7 @@ def test_fingerprints_and_sentences_agree_and_are_symmetric(
 
 @given(vocabularies, st.sampled_from((0, 5, 1020, 1100)), st.integers(0, 128))
 @settings(max_examples=25)
-def test_every_vocabulary_fits_itself_filled_up_by_as_much_as_128(
+def test_every_vocabulary_fits_itself_with_up_to_128_more_ids(
     vocabulary: list[tuple[str, int]], n_before: int, n_padding: int
 ) -> None:
     small = header_of(vocabulary, n_before)
@@ -180,7 +180,7 @@ def test_every_vocabulary_fits_itself_filled_up_by_as_much_as_128(
 
 @given(st.integers(5, 2999), st.integers(0, 128))
 @settings(max_examples=25)
-def test_one_changed_token_is_seen_wherever_it_is(at: int, n_padding: int) -> None:
+def test_one_changed_token_is_found_at_any_position(at: int, n_padding: int) -> None:
     tokens = [f"t{i}" for i in range(3000)]
     other = [*tokens[:at], "x", *tokens[at + 1 :], *(["[PAD]"] * n_padding)]
     assert fits(Fingerprint.of(made(tokens)), Fingerprint.of(made(other))) is False

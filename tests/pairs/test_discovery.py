@@ -1,4 +1,4 @@
-"""Drafters from the shelf, in which order, and those that history says lose."""
+"""Check which installed models become drafters, in which order, and without known losers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WON = BandHistory(
 
 
 class DrafterDiscovery:
-    """A store of big models, and what is known of its pairs."""
+    """A store of big models, and the history of its pairs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class DrafterDiscovery:
         self.history.put(HistoryKey.of(spec, "here"), PairHistory(bands=bands))
 
     def answer(self, name: str) -> None:
-        """Count one without the drafters that lost."""
+        """Count an answer without the drafters that lost."""
         target = self.library.resolve(name).weights
         for lost in self.pair(name).skipped_drafters:
             key = PairKey(file_identity(target), file_identity(lost.weights), "here")
@@ -84,7 +84,7 @@ class DrafterDiscovery:
         return pair
 
     def drafter(self, name: str = "big") -> str:
-        """Its name and source, or the reason."""
+        """Return the drafter's name and source, or the reason why there is none."""
         pair = self.pair(name)
         if pair.drafter is None:
             return str(pair.reason)
@@ -102,10 +102,10 @@ def rule(*drafters: str, origin: str = "registry", **more: object) -> Rule:
     return Rule(targets=("big",), drafters=drafters, origin=origin, **more)  # type: ignore[arg-type]
 
 
-# ----------------------------------------------------------------------------- what is taken
+# ----------------------------------------------------------------------------- the choice
 
 
-def test_the_smallest_model_that_speaks_the_vocabulary_drafts(shelf: DrafterDiscovery) -> None:
+def test_the_smallest_model_with_the_same_vocabulary_drafts(shelf: DrafterDiscovery) -> None:
     shelf.add("one", 1)
     shelf.add("half", 0.5)
     shelf.add("quarter", 0.25, vocabulary=STRANGER)
@@ -156,7 +156,7 @@ def test_on_a_cpu_a_tiny_target_and_a_mixture_are_served_plain(shelf: DrafterDis
     assert "mixture of experts" in shelf.pair("sparse").detail
 
 
-def test_of_experts_those_count_that_a_token_meets(shelf: DrafterDiscovery) -> None:
+def test_only_the_experts_that_a_token_uses_count(shelf: DrafterDiscovery) -> None:
     shelf.add("sparse", 1, n_expert_parameters=29e9, experts=(128, 8))  # 2.8 billion of 30
     shelf.add("small", 0.5)
     assert shelf.pair("sparse").detail == (
@@ -180,7 +180,7 @@ def test_of_experts_those_count_that_a_token_meets(shelf: DrafterDiscovery) -> N
         {"vocabulary": byte_vocabulary(pre="qwen2")},
     ],
 )
-def test_what_cannot_draft_is_passed_over(shelf: DrafterDiscovery, more: dict[str, object]) -> None:
+def test_unsuitable_models_are_skipped(shelf: DrafterDiscovery, more: dict[str, object]) -> None:
     shelf.add("odd", 0.1, **more)  # type: ignore[arg-type]
     assert shelf.drafter() == "drafter_not_found"
     shelf.add("small", 0.5)
@@ -197,13 +197,13 @@ def test_a_copy_of_the_target_is_the_target(shelf: DrafterDiscovery) -> None:
     )
 
 
-def test_of_a_drafter_under_two_names_the_first_is_said(shelf: DrafterDiscovery) -> None:
+def test_a_drafter_with_two_names_is_reported_by_the_first(shelf: DrafterDiscovery) -> None:
     shelf.add("small", 0.5)
     shelf.store.put("a-copy", shelf.library.resolve("small").weights)
     assert shelf.drafter() == "a-copy by shelf"
 
 
-def test_what_is_damaged_or_elsewhere_is_passed_over(shelf: DrafterDiscovery) -> None:
+def test_damaged_and_remote_models_are_skipped(shelf: DrafterDiscovery) -> None:
     shelf.add("small", 0.5)
     broken = shelf.library.resolve(shelf.add("broken", 0.1)).weights
     broken.write_bytes(b"GGUF")
@@ -239,7 +239,7 @@ def test_rules_go_before_the_shelf(shelf: DrafterDiscovery, rules: Rules, drafte
     assert shelf.drafter() == drafter
 
 
-def test_beside_one_from_the_shelf_a_pair_says_which_rule_and_what_it_names(
+def test_a_pair_without_its_rules_drafter_names_the_rule_and_its_pulls(
     shelf: DrafterDiscovery,
 ) -> None:
     shelf.add("small", 0.5)
@@ -248,7 +248,7 @@ def test_beside_one_from_the_shelf_a_pair_says_which_rule_and_what_it_names(
     pair = shelf.pair()
     assert (pair.rule, pair.pull, pair.expected) == ("registry: big", ("one", "two"), {})
     shelf.add("one", 1)
-    shelf.learned("big", "one", LOST)  # of what the rule names, that was tried: no more is wanted
+    shelf.learned("big", "one", LOST)  # the rule's first drafter was tried, so nothing is pulled
     pair = shelf.pair()
     assert pair.drafter is not None
     assert (pair.drafter.source, pair.rule, pair.pull) == ("shelf", "registry: big", ())
@@ -274,7 +274,7 @@ def test_a_small_target_keeps_the_drafter_that_a_rule_or_its_manifest_gives_it(
     assert shelf.drafter() == "big:latest (its own draft) by manifest"
 
 
-def test_a_pair_says_what_its_rule_says(shelf: DrafterDiscovery) -> None:
+def test_a_pair_has_the_fields_of_its_rule(shelf: DrafterDiscovery) -> None:
     shelf.add("small", 0.5)
     expected = {"code": 2.1}
     by_rule = rule(
@@ -294,7 +294,7 @@ def test_a_pair_says_what_its_rule_says(shelf: DrafterDiscovery) -> None:
 # ------------------------------------------------------------------------------- history
 
 
-def test_what_pays_goes_before_what_is_smaller(shelf: DrafterDiscovery) -> None:
+def test_a_drafter_that_pays_is_chosen_before_a_smaller_one(shelf: DrafterDiscovery) -> None:
     for name, n_billions in (("one", 1), ("two", 2), ("half", 0.5)):
         shelf.add(name, n_billions)
     shelf.learned("big", "two", WON)
@@ -306,7 +306,7 @@ def test_what_pays_goes_before_what_is_smaller(shelf: DrafterDiscovery) -> None:
     assert shelf.drafter() == "half by shelf"
 
 
-def test_what_loses_is_passed_over_and_said_where_nothing_else_is_there(
+def test_a_drafter_that_loses_is_skipped_and_reported_if_no_other_exists(
     shelf: DrafterDiscovery,
 ) -> None:
     shelf.add("half", 0.5)
@@ -326,7 +326,7 @@ def test_what_loses_is_passed_over_and_said_where_nothing_else_is_there(
 
 
 @computes_long
-def test_what_lost_is_tried_again_after_so_many_answers_of_its_target(
+def test_a_drafter_that_lost_is_tried_again_after_many_answers(
     shelf: DrafterDiscovery,
 ) -> None:
     shelf.add("half", 0.5)
@@ -345,7 +345,7 @@ def test_what_lost_is_tried_again_after_so_many_answers_of_its_target(
     assert shelf.pair().skipped_drafters == ()
 
 
-def test_what_lost_does_not_come_back_while_another_pays(shelf: DrafterDiscovery) -> None:
+def test_a_drafter_that_lost_is_not_tried_again_while_another_pays(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.add("one", 1)
     shelf.rules = Rules(packaged=(rule("half", "one"),))
@@ -360,7 +360,7 @@ def test_what_lost_does_not_come_back_while_another_pays(shelf: DrafterDiscovery
     )
 
 
-def test_what_a_rule_names_and_loses_leaves_the_next_its_turn(shelf: DrafterDiscovery) -> None:
+def test_the_next_drafter_of_a_rule_follows_one_that_loses(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.add("one", 1)
     shelf.rules = Rules(packaged=(rule("half", "one"),))
@@ -370,7 +370,7 @@ def test_what_a_rule_names_and_loses_leaves_the_next_its_turn(shelf: DrafterDisc
     assert shelf.drafter() == "does_not_pay"
 
 
-def test_why_a_rules_drafter_is_not_taken_is_told_before_what_the_shelf_lost_by(
+def test_the_reason_against_a_rules_drafter_is_reported_before_other_losses(
     shelf: DrafterDiscovery,
 ) -> None:
     shelf.add("half", 0.5)
@@ -389,7 +389,7 @@ def test_a_draft_of_a_manifest_that_loses_is_dropped(shelf: DrafterDiscovery) ->
     assert shelf.drafter() == "one by shelf"
 
 
-def test_what_the_user_asks_for_by_name_is_never_dropped(shelf: DrafterDiscovery) -> None:
+def test_a_drafter_named_by_the_user_is_never_dropped(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.rules = Rules(user=(rule("half", origin="user"),))
     shelf.learned("big", "half", LOST)
@@ -411,11 +411,11 @@ def test_the_demo_keeps_its_drafter(tmp_path: Path) -> None:
     assert pair.drafter.source == "manifest"
 
 
-# ------------------------------------------------------------------- asked at every request
+# ------------------------------------------------------------------- changes between requests
 
 
 def names(shelf: DrafterDiscovery, steps: Sequence[str]) -> list[str]:
-    """Who drafts after each step: +name of a new model, -name of one that is removed."""
+    """Return the drafter after each step: +name adds a model, -name removes one."""
     found = []
     for step in steps:
         name = step[1:]
@@ -429,7 +429,7 @@ def names(shelf: DrafterDiscovery, steps: Sequence[str]) -> list[str]:
     return found
 
 
-def test_what_comes_and_goes_is_noticed(shelf: DrafterDiscovery) -> None:
+def test_added_and_removed_models_are_noticed(shelf: DrafterDiscovery) -> None:
     assert names(shelf, ["+b", "+a", "+c", "-c", "-a", "-b", "+a"]) == [
         "b by shelf",
         "a by shelf",
@@ -441,7 +441,7 @@ def test_what_comes_and_goes_is_noticed(shelf: DrafterDiscovery) -> None:
     ]
 
 
-def test_a_drafter_whose_file_is_gone_is_never_named(shelf: DrafterDiscovery) -> None:
+def test_a_drafter_without_its_file_is_never_chosen(shelf: DrafterDiscovery) -> None:
     shelf.add("one", 1)
     shelf.add("half", 0.5)
     assert shelf.drafter() == "half by shelf"
@@ -450,9 +450,7 @@ def test_a_drafter_whose_file_is_gone_is_never_named(shelf: DrafterDiscovery) ->
     assert shelf.drafter() == "one by shelf"
 
 
-def test_the_same_question_is_decided_once(
-    shelf: DrafterDiscovery, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_choice_is_cached(shelf: DrafterDiscovery, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf.add("half", 0.5)
     first = shelf.pair()
     assert shelf.finder_of_rules is not None
@@ -461,17 +459,17 @@ def test_the_same_question_is_decided_once(
     assert shelf.pair().target is not first.target
 
 
-def test_the_target_of_a_pair_is_the_one_that_was_asked_for(shelf: DrafterDiscovery) -> None:
+def test_a_pair_has_the_requested_target(shelf: DrafterDiscovery) -> None:
     shelf.add("half", 0.5)
     shelf.pair()
     shelf.add("big", 16)
     assert shelf.pair().target.key == shelf.library.resolve("big").key
 
 
-def test_after_a_survey_no_header_is_left_to_be_read(
+def test_after_a_scan_no_header_is_read_again(
     shelf: DrafterDiscovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for n_models_seen in (0, 2):  # it ends when the daemon does
+    for n_models_seen in (0, 2):  # the daemon may end a scan early
         over = iter([False] * n_models_seen + [True] * 9)
         finder = Pairs(shelf.library, Rules(), history=shelf.history)
         shelf.add("half", 0.5)
@@ -480,12 +478,12 @@ def test_after_a_survey_no_header_is_left_to_be_read(
     assert finder.pair(shelf.library.resolve("big")).drafter is not None
 
 
-def test_a_store_that_cannot_be_read_is_no_obstacle(tmp_path: Path) -> None:
+def test_an_unreadable_store_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "manifests").write_text("no folder")
     Pairs(Library(tmp_path, demo=False), Rules()).scan(lambda: False)
 
 
-def test_headers_are_read_once_by_all_that_start_with_one_state(
+def test_headers_are_read_once_per_state_folder(
     shelf: DrafterDiscovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf.add("half", 0.5)

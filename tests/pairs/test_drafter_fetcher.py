@@ -1,4 +1,4 @@
-"""Drafters that are pulled by themselves: which, when, how often, and what is said of it."""
+"""Check automatic pulls of drafters: which, when, how often, and their status texts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lacking(*pull: str, target: str = "big:70b") -> core.Pair:
 
 @dataclass
 class Shop:
-    """Pulls end when they are told to: by an error, or None.  here: what came whole."""
+    """Fake pulls, which a test ends with an error or None.  here: the complete models."""
 
     asked: list[str] = field(default_factory=list)
     ends: dict[str, asyncio.Future[SpecdError | None]] = field(default_factory=dict)
@@ -77,13 +77,13 @@ class Shop:
     async def end(
         self, drafter_fetcher: DrafterFetcher, model: str, error: SpecdError | None = None
     ) -> None:
-        """Let a pull that has begun end, and what follows happen."""
+        """End a running pull, and wait until its results are processed."""
         self.ends[model].set_result(error)
         await idle(drafter_fetcher, model)
 
 
 async def idle(drafter_fetcher: DrafterFetcher, model: str) -> None:
-    """Until nothing is being done for `model`; a pull of another may be under way."""
+    """Wait until the fetcher has no work for `model`; a pull of another model may run."""
     async with asyncio.timeout(30):
         while drafter_fetcher.fetches[model].doing:  # noqa: ASYNC110 - a thread pairs in between
             await asyncio.sleep(0)
@@ -134,7 +134,7 @@ async def test_nothing_is_pulled_for_another_reason_or_where_there_is_a_drafter(
 
 
 @pytest.mark.parametrize("misfits", [set(), {"published:1b"}])
-async def test_what_a_rule_names_is_pulled_beside_one_from_the_shelf(misfits: set[str]) -> None:
+async def test_a_rules_drafter_is_pulled_although_another_is_installed(misfits: set[str]) -> None:
     shop = Shop(misfits=misfits)
     on_the_shelf = core.Drafter(name="stopgap:2b", weights=Path("s"), source="shelf")
     served = core.Pair(target=ref("big:70b"), drafter=on_the_shelf, pull=("published:1b",))
@@ -155,7 +155,7 @@ async def test_what_a_rule_names_is_pulled_beside_one_from_the_shelf(misfits: se
     await drafter_fetcher.close()
 
 
-async def test_nothing_is_pulled_where_nobody_asked_for_that() -> None:
+async def test_nothing_is_pulled_if_pulls_are_disabled() -> None:
     shop = Shop()
     drafter_fetcher = DrafterFetcher(shop.pull, shop.pair, enabled=False)
     drafter_fetcher.request_drafter(lacking("small:1b"))
@@ -181,7 +181,7 @@ async def test_one_is_pulled_at_a_time_and_serves_all_who_want_it() -> None:
     assert shop.asked == ["a", "b"]
 
 
-async def test_one_that_does_not_fit_is_said_and_not_pulled_again(
+async def test_an_incompatible_drafter_is_reported_and_not_pulled_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shop, pair = Shop(misfits={"a"}), lacking("a")
@@ -197,7 +197,7 @@ async def test_one_that_does_not_fit_is_said_and_not_pulled_again(
 
 
 @pytest.mark.parametrize("error", [StoreError("no space left on device"), RegistryError("403: no")])
-async def test_what_is_refused_is_one_warning_and_is_not_tried_again(
+async def test_a_refused_pull_logs_one_warning_and_is_not_repeated(
     error: SpecdError, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop, pair = Shop(), lacking("a")
@@ -209,13 +209,13 @@ async def test_what_is_refused_is_one_warning_and_is_not_tried_again(
                 await begun(shop, "a")
                 await shop.end(drafter_fetcher, "a", error)
         assert drafter_fetcher.status_text(pair) == f"a could not be pulled: {error}"
-        drafter_fetcher.request_drafter(lacking("b"))  # others are
+        drafter_fetcher.request_drafter(lacking("b"))  # other drafters are pulled
         await begun(shop, "a", "b")
     assert shop.asked == ["a", "b"]
     assert caplog.messages == [f"a could not be pulled: {error}"]
 
 
-async def test_out_of_reach_is_tried_again_after_an_hour_then_two_then_four(
+async def test_an_unreachable_registry_is_tried_again_after_one_two_and_four_hours(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     shop, pair = Shop(), lacking("a")
@@ -245,7 +245,7 @@ async def test_out_of_reach_is_tried_again_after_an_hour_then_two_then_four(
         (None, "a is installed but not used: It differs."),
     ],
 )
-async def test_what_was_out_of_reach_and_then_is_decided_is_not_tried_again(
+async def test_no_pull_is_repeated_after_a_final_result(
     error: SpecdError | None, said: str
 ) -> None:
     shop, pair = Shop(misfits={"a"}), lacking("a")
@@ -313,10 +313,10 @@ async def test_a_pull_that_fails_for_being_stopped_lets_no_other_begin() -> None
     assert asked == ["a"]
 
 
-# --------------------------------------------------------------------------- what is said
+# --------------------------------------------------------------------------- progress
 
 
-async def test_progress_is_said_at_every_tenth(caplog: pytest.LogCaptureFixture) -> None:
+async def test_progress_is_logged_at_every_tenth(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "specd")
 
     def line(completed: int, digest: str = "x") -> core.Progress:
@@ -340,7 +340,9 @@ async def test_progress_is_said_at_every_tenth(caplog: pytest.LogCaptureFixture)
 
 
 @given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(0, 1000)), max_size=50))
-def test_no_tenth_of_a_layer_is_said_twice_and_all_rise(reports: list[tuple[str, int]]) -> None:
+def test_the_logged_tenths_of_a_layer_always_rise(
+    reports: list[tuple[str, int]],
+) -> None:
     told: dict[str, int] = {}
     said: dict[str, list[int]] = {"x": [], "y": []}
     for digest, completed in reports:
@@ -359,7 +361,7 @@ def test_no_tenth_of_a_layer_is_said_twice_and_all_rise(reports: list[tuple[str,
 
 @dataclass
 class House:
-    """A store with the model big:latest, and a registry with a small one, which may be pulled."""
+    """A store with the model big:latest, and a registry with a small model to pull."""
 
     client: Client
     remote: FakeRegistry
@@ -372,7 +374,7 @@ class House:
 
     @property
     def small(self) -> str:
-        """The name under which it is pulled, and then found in the store."""
+        """Return the small model's name, in the registry and later in the store."""
         return self.remote.name("me/small/1b").removeprefix("http://")
 
     def offer(self, vocabulary: Vocabulary = VOCABULARY) -> None:
@@ -387,7 +389,7 @@ class House:
         return Pairs(self.library, Rules(packaged=(rule,)))
 
     async def request_drafter(self, drafter_fetcher: DrafterFetcher) -> str:
-        """What is said of it in the end."""
+        """Request the small model as a drafter; return its final status text."""
         lacking = core.Pair(
             target=self.library.resolve("big"), reason=NoPair.NOT_FOUND, pull=(self.small,)
         )
@@ -404,7 +406,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         await client.registry.close()
 
 
-async def test_what_is_pulled_from_a_registry_drafts(house: House) -> None:
+async def test_a_model_pulled_from_a_registry_drafts(house: House) -> None:
     house.offer()
     pairs = house.pairs()
     target = house.library.resolve("big")
@@ -432,7 +434,7 @@ async def test_another_vocabulary_is_found_out_once_it_is_here(house: House) -> 
 @pytest.mark.parametrize(
     "code, n_asked", [(404, 1), (403, 1), (503, 2)], ids=["absent", "refused", "out of order"]
 )
-async def test_what_a_registry_refuses_is_final_and_what_passes_is_not(
+async def test_refusals_of_a_registry_are_final_and_temporary_errors_are_not(
     house: House, code: int, n_asked: int
 ) -> None:
     now = 0.0

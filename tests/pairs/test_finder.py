@@ -1,4 +1,4 @@
-"""Which drafter a target gets, and the reason where it gets none."""
+"""Check which drafter a target gets, or the reason why it gets none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pairs(store: OllamaStore, chosen: Rules, *, enabled: bool = True) -> Pairs:
 def resolve_and_pair(
     store: OllamaStore, chosen: Rules, name: str = "big", *, enabled: bool = True
 ) -> tuple[str, str, NoPair | None, str]:
-    """The drafter's name and source, the reason and its sentence."""
+    """Return the drafter's name and source, the reason and its detail."""
     library = Library(store.root, demo=False)
     pair = pairs(store, chosen, enabled=enabled).pair(library.resolve(name))
     assert (pair.drafter is None) == (pair.reason is not None) == bool(pair.detail)
@@ -132,7 +132,7 @@ def test_no_rule_and_no_installed_drafter_are_told_apart(store: OllamaStore) -> 
         ({}, "."),
     ],
 )
-def test_patterns_are_not_said_to_who_asks_what_to_install(
+def test_messages_on_what_to_install_contain_no_patterns(
     store: OllamaStore, more: dict[str, Any], words: str
 ) -> None:
     rule = Rule(targets=("big*",), drafters=("tiny:1b*", "*/*tiny*"), origin="registry", **more)
@@ -168,7 +168,7 @@ def test_a_damaged_drafter_is_named_and_the_target_served_plain(
     assert resolve_and_pair(store, Rules())[2] is NoPair.UNREADABLE
 
 
-def test_what_cannot_rewind_drafts_but_is_not_drafted_for(
+def test_a_model_that_cannot_rewind_drafts_but_gets_no_drafter(
     store: OllamaStore, tmp_path: Path
 ) -> None:
     store.add("snake", weights=write_mamba(tmp_path / "mamba.gguf"))
@@ -188,13 +188,13 @@ def test_an_embedder_has_nothing_to_draft(store: OllamaStore, tmp_path: Path) ->
     assert detail == "minilm:latest gives vectors instead of text, so there is nothing to draft."
 
 
-def test_a_hybrid_with_snapshots_is_drafted_for(store: OllamaStore, tmp_path: Path) -> None:
+def test_a_hybrid_with_snapshots_gets_a_drafter(store: OllamaStore, tmp_path: Path) -> None:
     store.add("fluid", weights=write_lfm2(tmp_path / "lfm2.gguf"))
     found = resolve_and_pair(store, Rules(packaged=rules("small", target="*")), "fluid")
     assert found == ("small:latest", "registry", None, "")
 
 
-def test_what_gives_vectors_drafts_for_nobody(store: OllamaStore, tmp_path: Path) -> None:
+def test_an_embedding_model_is_no_drafter(store: OllamaStore, tmp_path: Path) -> None:
     store.add("minilm", weights=write_bert(tmp_path / "bert.gguf"))
     _, _, reason, detail = resolve_and_pair(store, Rules(packaged=rules("minilm")))
     assert (reason, detail) == (
@@ -277,7 +277,7 @@ def test_a_rule_of_the_registry_does_not_silence_a_models_own_draft(
     assert resolve_and_pair(store, forbidden)[1] == "manifest"
 
 
-def test_of_several_that_do_not_fit_the_first_ones_reason_is_told(
+def test_of_several_unfit_drafters_the_first_ones_reason_is_reported(
     store: OllamaStore, tmp_path: Path
 ) -> None:
     other = write_llama(tmp_path / "x.gguf", vocabulary=byte_vocabulary(shuffle_seed=1))

@@ -1,4 +1,4 @@
-"""What was learned of pairs survives the daemon, and whatever happens to its file."""
+"""Check that the history of pairs survives restarts of the daemon and damage to its file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def saved(path: Path, learned: core.PairHistory = LEARNED) -> History:
     return kept
 
 
-def test_what_is_saved_is_known_to_the_next_daemon(tmp_path: Path) -> None:
+def test_the_next_daemon_reads_the_saved_history(tmp_path: Path) -> None:
     path = tmp_path / "state" / "specd" / "history.json"
     assert History(path).get(KEY) is None
     saved(path)
@@ -66,7 +66,7 @@ def test_what_is_saved_is_known_to_the_next_daemon(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["history.json"]
 
 
-def test_what_is_not_saved_yet_is_known_to_its_own_daemon_alone(tmp_path: Path) -> None:
+def test_only_its_own_daemon_has_the_unsaved_history(tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     kept = saved(path)
     newer = replace(LEARNED, bands=())
@@ -88,7 +88,7 @@ def test_what_is_not_saved_yet_is_known_to_its_own_daemon_alone(tmp_path: Path) 
         {"machine": "Quick CPU; Fast 9000"},
     ],
 )
-def test_nothing_is_believed_of_another_pair_or_machine(
+def test_the_history_of_another_pair_or_machine_does_not_count(
     tmp_path: Path, other: dict[str, object]
 ) -> None:
     kept = saved(tmp_path / "history.json")
@@ -129,7 +129,7 @@ def test_a_daemon_that_cannot_save_does_not_grow(tmp_path: Path) -> None:
     assert kept.get(key(3)) == LEARNED
 
 
-def test_only_what_is_asked_for_is_forgotten(tmp_path: Path) -> None:
+def test_only_the_requested_pairs_are_forgotten(tmp_path: Path) -> None:
     kept = saved(tmp_path / "h")
     kept.put(key(1), LEARNED)
     assert kept.save()
@@ -139,7 +139,7 @@ def test_only_what_is_asked_for_is_forgotten(tmp_path: Path) -> None:
     assert kept.forget(lambda _: True) == 0
 
 
-def test_what_was_forgotten_beside_the_daemon_does_not_come_back(tmp_path: Path) -> None:
+def test_pairs_that_another_process_forgot_do_not_come_back(tmp_path: Path) -> None:
     daemon = saved(tmp_path / "h")
     History(tmp_path / "h").forget(lambda _: True)
     daemon.put(key(1), LEARNED)
@@ -177,7 +177,7 @@ def test_daemons_that_share_a_file_count_together(tmp_path: Path) -> None:
         count(kept, 10)
         assert kept.save()
     assert second.retry(KEY.pair).n_answers == 40
-    # Of what both count before either writes, the larger count stays: never more than there were.
+    # If both count before either writes, the larger count stays, so no answer counts twice.
     count(first, 10)
     count(second, 15)
     assert first.save()
@@ -191,7 +191,7 @@ def test_two_daemons_begin_one_retry(tmp_path: Path) -> None:
     assert first.save()
     for kept in (first, second):
         count(kept, 1)
-    first.put(KEY, LEARNED)  # the retry has begun, and is measured
+    first.put(KEY, LEARNED)  # the retry has been measured
     assert second.save()
     assert first.save()
     for kept in (first, second, History(tmp_path / "h")):
@@ -287,7 +287,7 @@ WRITTEN = msgspec.json.encode(
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container in a JSON document, with each of its keys or indices."""
+    """Yield every container in a JSON document with each of its keys or indices."""
     for name in value if isinstance(value, dict) else range(len(value)):
         yield value, name
         if isinstance(value[name], dict | list):
@@ -295,7 +295,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @given(st.data())
-def test_whatever_stands_in_any_place_is_damage_or_can_be_written_again(
+def test_any_value_in_any_place_is_damage_or_can_be_written_again(
     data: st.DataObject,
 ) -> None:
     file = msgspec.json.decode(WRITTEN)
@@ -322,7 +322,7 @@ def test_whatever_stands_in_any_place_is_damage_or_can_be_written_again(
         max_size=4,
     )
 )
-def test_only_what_can_have_been_measured_is_kept_and_that_exactly(
+def test_only_possible_measurements_are_kept_and_unchanged(
     bands: list[core.BandHistory],
 ) -> None:
     kept = history.without_invalid(core.PairHistory(bands=tuple(bands)))
@@ -357,7 +357,7 @@ def test_a_damaged_file_is_set_aside_with_a_warning(
         {"history": None},
     ],
 )
-def test_a_damaged_row_takes_no_other_along(
+def test_a_damaged_row_does_not_affect_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: dict[str, object]
 ) -> None:
     path = tmp_path / "history.json"
@@ -433,7 +433,7 @@ def test_a_daemon_killed_before_the_rename_leaves_the_old_file(tmp_path: Path) -
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_what_is_known_is_read_again_only_where_it_changed(tmp_path: Path) -> None:
+def test_the_file_is_read_again_only_after_a_change(tmp_path: Path) -> None:
     path = tmp_path / "history.json"
     kept = saved(path)
     known = kept.known()
@@ -482,14 +482,14 @@ def test_a_loose_file_is_another_after_every_change(tmp_path: Path) -> None:
     assert len(seen) == 4
 
 
-def test_a_key_holds_all_that_decides_a_speed(tmp_path: Path) -> None:
+def test_a_key_has_everything_that_affects_speed(tmp_path: Path) -> None:
     (tmp_path / "t").touch()
     spec = core.EngineSpec(weights=str(tmp_path / "t"), n_threads=3, kv_cache_type="q8_0")
     made = HistoryKey.of(spec, "here")
     assert (made.drafter, made.n_threads) == ("", 3)
     assert (made.kv_cache_type, made.machine) == ("q8_0", "here")
     assert HistoryKey.of(replace(spec, drafter=str(tmp_path / "t")), "here").drafter == made.target
-    # An adapter changes what drafts are accepted: its notebook is not that of the bare weights.
+    # An adapter changes the acceptance of drafts, so the bare weights have another history.
     assert HistoryKey.of(replace(spec, adapters=(str(tmp_path / "t"),)), "here").adapters == (
         made.target,
     )

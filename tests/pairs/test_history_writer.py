@@ -1,4 +1,4 @@
-"""An engine's page of the history: when it is read, what is added, when it is saved."""
+"""Check when an engine's part of the history is read, changed and saved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def page(*bands: core.BandHistory, device: str = "CPU") -> core.PairHistory:
 
 
 class CountingHistory(History):
-    """Counts its writes, and tells of each."""
+    """A history that counts its writes and sets an event at each."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -57,12 +57,12 @@ async def test_the_next_engine_reads_what_the_last_one_wrote(
         assert known == expected
         n_requests = known.bands[0].n_requests + 1 if known else 0
         book.write(page(band(n_requests=n_requests)))
-        # The same daemon loads it again, before anything is saved.
+        # The same daemon loads the model again before anything is saved.
         assert await books.open(spec).read() == page(band(n_requests=n_requests))
         await books.close()
 
 
-async def test_many_lessons_are_one_write(tmp_path: Path, spec: core.EngineSpec) -> None:
+async def test_many_changes_are_one_write(tmp_path: Path, spec: core.EngineSpec) -> None:
     history = CountingHistory(tmp_path / "h")
     books = HistoryWriter(history, "here", save_every_s=0.0)
     book = books.open(spec)
@@ -72,7 +72,7 @@ async def test_many_lessons_are_one_write(tmp_path: Path, spec: core.EngineSpec)
     await history.was_saved.wait()
     assert history.n_saves == 1
     assert History(tmp_path / "h").get(HistoryKey.of(spec, "here")) == page(band(n_requests=99))
-    # And later lessons are written later.
+    # Later changes are written later.
     history.was_saved.clear()
     book.write(page(band(n_requests=100)))
     await history.was_saved.wait()
@@ -80,7 +80,7 @@ async def test_many_lessons_are_one_write(tmp_path: Path, spec: core.EngineSpec)
     await books.close()
 
 
-async def test_nothing_is_written_before_its_time_or_after_nothing_new(
+async def test_nothing_is_written_too_early_or_without_a_change(
     tmp_path: Path, spec: core.EngineSpec
 ) -> None:
     books = HistoryWriter(History(tmp_path / "h"), "here", save_every_s=math.inf)
@@ -149,7 +149,7 @@ async def test_a_page_is_written_under_the_weights_that_were_loaded(
 
 @pytest.fixture
 def lost(tmp_path: Path, spec: core.EngineSpec) -> core.Pair:
-    """A pair whose drafter is passed over."""
+    """Return a pair whose drafter is skipped because it lost."""
     (tmp_path / "d.gguf").write_text("drafter")
     target = core.LocalModel(name="m:x", full_name="", digest="", weights=Path(spec.weights))
     one = core.SkippedDrafter(
@@ -182,7 +182,8 @@ async def test_answers_without_a_drafter_that_lost_are_counted_and_saved(
     for _ in range(3):
         books.count_answer(lost, None)
     books.count_answer(lost, "/another/drafter.gguf")
-    # It is in use still; another pays; the count is of an earlier wait; its file is gone.
+    # Not counted: the drafter is in use, no answers are left, the wait is an earlier one, or its
+    # file is missing.
     books.count_answer(lost, drafter)
     books.count_answer(of(lost, n_answers_left=None), None)
     books.count_answer(of(lost, n_retries=1), None)
@@ -192,7 +193,7 @@ async def test_answers_without_a_drafter_that_lost_are_counted_and_saved(
     assert History(tmp_path / "h").retry(key.pair).n_answers == 4
 
 
-async def test_counts_alone_are_saved_in_their_time(
+async def test_counts_without_other_changes_are_saved_in_time(
     tmp_path: Path, spec: core.EngineSpec, lost: core.Pair
 ) -> None:
     key = HistoryKey.of(replace(spec, drafter=str(lost.skipped_drafters[0].weights)), "here")

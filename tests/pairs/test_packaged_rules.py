@@ -1,4 +1,4 @@
-"""Which packaged rule real names get: those of Ollama's library, and of GGUF repositories."""
+"""Check the packaged rules for real names from Ollama's library and GGUF repositories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specd.store.name import parse
 RULES = RuleFiles(RuleFilePaths())
 PACKAGED = RULES.rules.packaged
 
-#: Each name with the pattern that wins; "" where no rule is about it.
+#: Each name with the pattern that wins; "" if no rule matches.
 TABLE = """
 llama3.3:70b                                              llama3.3:70b*
 llama3.3:70b-instruct-q4_K_M                              llama3.3:70b*
@@ -317,7 +317,7 @@ def test_the_published_families_say_what_to_pull(target: str, drafter: str) -> N
         ("mixtral:8x7b", "Mistral 7B"),
     ],
 )
-def test_what_would_lose_is_refused_with_a_reason(target: str, words: str) -> None:
+def test_pairs_that_would_lose_are_refused_with_a_reason(target: str, words: str) -> None:
     found = RULES.rule_for(target)
     assert found is not None
     assert found.drafters == ()
@@ -325,15 +325,15 @@ def test_what_would_lose_is_refused_with_a_reason(target: str, words: str) -> No
 
 
 @pytest.mark.parametrize("rule", PACKAGED, ids=lambda rule: str(rule.targets[0]))
-def test_a_packaged_rule_is_whole(rule: Rule) -> None:
-    """It names its source; it says what to pull, or why that is nothing; its pulls are its own."""
+def test_a_packaged_rule_is_complete(rule: Rule) -> None:
+    """A rule has a source, and drafters to pull (which match its own patterns) or a reason."""
     assert rule.source.startswith("https://")
     assert rule.pull or rule.reason
     assert not rule.reason.endswith(".")  # it becomes the end of a sentence
     assert (rule.draft_length is None) == (not rule.drafters)
     for name in rule.pull:
         assert any(matches(pattern, parse(name).short) for pattern in rule.drafters), name
-        # What is pulled as a drafter is no target of a rule that would draft for it in turn.
+        # A pulled drafter must not itself be a target of the rule.
         assert not any(matches(pattern, parse(name).short) for pattern in rule.targets), name
     for pattern in rule.drafters:
         assert not is_file(pattern)
@@ -348,7 +348,7 @@ def test_every_published_figure_names_its_source() -> None:
         assert one["source"].startswith("https://"), one
 
 
-def test_whoever_expects_a_gain_says_what_brings_it() -> None:
+def test_a_rule_that_expects_a_gain_names_drafters() -> None:
     for rule in PACKAGED:
         assert not rule.expected or rule.drafters
         assert all(0.5 < gain < 4 for gain in rule.expected.values())

@@ -1,4 +1,4 @@
-"""The names that stand for one pre-tokenizer are llama.cpp's: read in its own source."""
+"""Compare the names of each pre-tokenizer with llama.cpp's source."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tools.llama_cpp_source import tokenizer_sources
 
 @dataclass
 class Chain:
-    """What the long `if … else if` of src/llama-vocab.cpp does for each name.
+    """The effect of the long `if … else if` of src/llama-vocab.cpp on each name.
 
-    kinds: names by the pre-tokenizer they set and whether merges are passed over for whole words.
+    kinds: names by their pre-tokenizer and whether whole words skip merges.
     """
 
     kinds: dict[tuple[str, bool], set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -50,13 +50,13 @@ def chain(source: str) -> Chain:
     return found
 
 
-def test_names_are_one_where_llama_cpp_makes_them_one(chain: Chain) -> None:
+def test_names_are_equal_if_llama_cpp_treats_them_alike(chain: Chain) -> None:
     theirs = {frozenset(names) for names in chain.kinds.values() if len(names) > 1}
     assert len(chain.kinds) > 50
     assert {frozenset(group) for group in GROUPS} == theirs
 
 
-def test_texts_begin_with_bos_where_llama_cpp_makes_them(chain: Chain, source: str) -> None:
+def test_texts_begin_with_bos_if_llama_cpp_adds_it(chain: Chain, source: str) -> None:
     assert {shown_name(name) for name in chain.with_bos} == BEGIN_WITH_BOS
     assert all(
         name in chain.with_bos for group in GROUPS if group[0] in BEGIN_WITH_BOS for name in group
@@ -77,5 +77,5 @@ def test_texts_begin_with_bos_where_llama_cpp_makes_them(chain: Chain, source: s
         ("nobody knows this one", "nobody knows this one"),
     ],
 )
-def test_one_name_is_shown_for_all(name: str, shown: str) -> None:
+def test_equal_names_are_shown_as_one(name: str, shown: str) -> None:
     assert shown_name(name) == shown

@@ -1,4 +1,4 @@
-"""Which of llama.cpp's own vocabularies fit each other: tens of thousands of tokens each."""
+"""Check which of llama.cpp's own vocabularies fit each other."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.pairs.vocabulary_headers import (
 
 FAMILIES: tuple[tuple[str, str, str | None], ...] = (
     ("llama-bpe", "llama-bpe", None),
-    # Phi 3 wrote 64 tokens behind Llama 2's: TinyLlama can draft for it.
+    # Phi 3 appended 64 tokens to Llama 2's vocabulary: TinyLlama can draft for it.
     ("phi-3", "llama-spm", None),
     ("llama-spm", "phi-3", None),
-    # Qwen 3.5's file has Qwen 2's very tokens, and cuts text in another way.
+    # Qwen 3.5's file has the same tokens as Qwen 2's, but another pre-tokenizer.
     ("qwen35", "qwen2", f"{CUT} (qwen35, qwen2)"),
     ("llama-bpe", "qwen2", f"{CUT} (llama-bpe, qwen2)"),
     ("command-r", "llama-bpe", f"{CUT} (command-r, llama-bpe)"),
@@ -58,18 +58,20 @@ def test_real_families(target: str, drafter: str, said: str | None) -> None:
         ("qwen35", "qwen2", None),
     ],
 )
-def test_one_cut_given_the_tokens_tell(target: str, drafter: str, said: str | None) -> None:
+def test_with_equal_pre_tokenizers_tokens_decide(
+    target: str, drafter: str, said: str | None
+) -> None:
     pre = real(target).text(T + "pre")
     assert verdict(real(target), changed(real(drafter), pre=pre)) == said
 
 
 @pytest.mark.parametrize("n", [0, 1, 127, 128])
 @pytest.mark.parametrize("name", ["llama-bpe", "llama-spm"])
-def test_a_real_list_filled_up_by_as_much_as_128_fits(name: str, n: int) -> None:
+def test_a_real_vocabulary_with_up_to_128_more_ids_fits(name: str, n: int) -> None:
     assert verdict(padded(real(name), n), real(name)) is None
 
 
-def test_a_real_list_filled_up_by_129_does_not_fit() -> None:
+def test_a_real_vocabulary_with_129_more_ids_does_not_fit() -> None:
     assert verdict(padded(real("llama-bpe"), 129), real("llama-bpe")) == (
         "the vocabularies have 128385 and 128256 tokens, more than 128 apart"
     )
@@ -97,10 +99,10 @@ def test_another_bos_does_not_fit() -> None:
     )
 
 
-def test_deepseeks_distills_speak_llamas_vocabulary() -> None:
-    """R1's own marks stand where Llama 3 has its, or reserved ids; `<think>` is none of the marks.
+def test_deepseeks_distills_have_llamas_vocabulary() -> None:
+    """R1 replaces Llama 3's control tokens and reserved ids; `<think>` is no control token.
 
-    Ids and types as its converter writes them.
+    The ids and types are those that its converter writes.
     """
     marks = {
         128_000: "<｜begin▁of▁sentence｜>",

@@ -1,4 +1,4 @@
-"""Whatever two daemons learn, count, save and lose: a drafter that lost is tried again, in time."""
+"""Check that two daemons with a shared history always retry a drafter that lost, in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specd.pairs import History, HistoryKey, file_identity
 from specd.pairs import history as history_module
 from specd.pairs.verdict import MIN_DRAFTED, MIN_REQUESTS, PairOutcome, Verdict, Verdicts
 
-#: Small, so that few steps make several retries.
+#: Small, so that a few steps cause several retries.
 WAIT: Final = 6
 WAITS: Final = (WAIT, 2 * WAIT, 4 * WAIT)
 
@@ -33,7 +33,7 @@ class Daemons(RuleBasedStateMachine):
         self.patch.setattr(history_module, "FIRST_WAIT", WAIT)
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name)
-        #: Answers without the drafter, by the retries before them.
+        #: Number of answers without the drafter, by the number of earlier retries.
         self.answered: Counter[int] = Counter()
 
     @initialize()
@@ -50,7 +50,7 @@ class Daemons(RuleBasedStateMachine):
 
     @rule(daemon=daemons, n_answers=st.integers(1, 2 * WAIT))
     def answer(self, daemon: int, n_answers: int) -> None:
-        """The drafter is loaded unless it loses: then nothing is counted."""
+        """Count answers without the drafter; stop once the drafter may be loaded again."""
         for _ in range(n_answers):
             verdict = self.verdict(daemon)
             if verdict.outcome is not PairOutcome.LOSES:
@@ -60,7 +60,7 @@ class Daemons(RuleBasedStateMachine):
 
     @rule(daemon=daemons, n_late=st.integers(1, 4))
     def end_late(self, daemon: int, n_late: int) -> None:
-        """Answers end together that began under the same verdict."""
+        """Count answers that began under one verdict and end together."""
         verdict = self.verdict(daemon)
         if verdict.outcome is PairOutcome.LOSES:
             for _ in range(n_late):
@@ -103,7 +103,7 @@ class Daemons(RuleBasedStateMachine):
                 assert 1 <= verdict.n_answers_left <= WAITS[min(verdict.n_retries, 2)]
 
     def teardown(self) -> None:
-        """From wherever they are: whoever answers without the drafter gets to try it."""
+        """Check that enough answers lead to a retry from any state."""
         for daemon, history in enumerate(getattr(self, "histories", ())):
             verdict = self.verdict(daemon)
             for _ in range(verdict.n_answers_left):

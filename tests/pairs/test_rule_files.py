@@ -1,4 +1,4 @@
-"""The files of rules: where they are looked for, errors in them, and what a running daemon sees."""
+"""Check the rule files: their paths, errors in them, and changes while the daemon runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pair(target: str, drafter: str) -> str:
 # ---------------------------------------------------------------------------- the format
 
 
-def test_a_rule_has_all_that_its_entry_says(path: Path) -> None:
+def test_a_rule_has_all_fields_of_its_entry(path: Path) -> None:
     path.write_text("""
 [[pair]]
 target = ["a:*", "b"]
@@ -185,7 +185,7 @@ def test_the_users_file_goes_before_the_machines_and_that_before_the_packaged(
     assert (found.origin, found.label) == ("user", f"{own}: *")
 
 
-def test_a_file_that_is_named_stands_in_for_the_users_own(tmp_path: Path) -> None:
+def test_a_named_file_replaces_the_users_own(tmp_path: Path) -> None:
     own, named = tmp_path / "own.toml", tmp_path / "named.toml"
     own.write_text(pair("m:*", "own"))
     named.write_text(pair("n:*", "named"))
@@ -226,13 +226,13 @@ def test_a_change_that_leaves_a_file_as_long_as_it_was_is_seen(path: Path) -> No
     assert drafter_of(rules) == "two"
 
 
-def test_a_draft_may_have_but_one_length(path: Path) -> None:
+def test_a_draft_may_have_only_one_length(path: Path) -> None:
     path.write_text('[[pair]]\ntarget = "a"\ndraft_length = [4, 4]\n')
     [rule] = read_rules(path, "user")
     assert rule.draft_length == (4, 4)
 
 
-def test_a_file_of_ones_own_may_come_and_go(path: Path) -> None:
+def test_the_users_file_may_appear_and_disappear(path: Path) -> None:
     rules = RuleFiles(RuleFilePaths(own=path))
     assert drafter_of(rules) is None
     path.write_text(pair("m:*", "mine"))
@@ -241,7 +241,7 @@ def test_a_file_of_ones_own_may_come_and_go(path: Path) -> None:
     assert drafter_of(rules) is None
 
 
-def test_an_error_in_a_changed_file_is_said_once_and_the_last_good_rules_stay(
+def test_an_error_in_a_changed_file_is_logged_once_and_the_last_good_rules_stay(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.write_text(pair("m:*", "good"))
@@ -269,12 +269,12 @@ def test_an_unchanged_file_is_not_read_again(path: Path) -> None:
     assert drafter_of(rules) == "one"
 
 
-def test_a_folder_that_may_not_be_seen_holds_no_rules(tmp_path: Path) -> None:
+def test_an_inaccessible_folder_has_no_rules(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert drafter_of(RuleFiles(RuleFilePaths(own=tmp_path / "file" / "pairs.toml"))) is None
 
 
-def test_a_service_does_without_a_file_that_is_wrong_unless_it_was_named(
+def test_a_service_skips_an_invalid_file_unless_it_was_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, machine = tmp_path / "own.toml", tmp_path / "machine.toml"
@@ -287,7 +287,7 @@ def test_a_service_does_without_a_file_that_is_wrong_unless_it_was_named(
     assert [str(path) in caplog.text for path in (own, machine)] == [True, True]
     assert drafter_of(rules, "qwen3:32b") == "qwen3:0.6b*"
     own.write_text(pair("*", "mine"))
-    assert drafter_of(rules, "qwen3:32b") == "mine", "put right, it is read"
+    assert drafter_of(rules, "qwen3:32b") == "mine", "the corrected file must be read"
     machine.write_bytes(b"#" * 5_000_000)
     with pytest.raises(BadSetting, match="more than 4194304 bytes"):
         RuleFiles(RuleFilePaths(named=machine), serves=True)

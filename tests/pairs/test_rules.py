@@ -1,4 +1,4 @@
-"""Which rule is the closest to a name."""
+"""Check which rule is the closest to a name."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_machines_rules_go_between_the_users_and_the_packaged_ones() -> None
     assert rules.rule_for("m:7b") == machine
 
 
-def test_a_rule_says_where_it_is_written_and_which_pattern_won(
+def test_a_rule_has_its_place_and_the_pattern_that_won(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packaged = Rule(targets=("m:*", "m:1*", "x:*"), drafters=(), origin="registry")

@@ -1,4 +1,4 @@
-"""What a draft step costs beside a pass of the target, by device."""
+"""Check the cost of a draft step relative to a pass of the target, by device."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def dense(n_parameters: float) -> GgufMetadata:
     [
         (8e9, 2e9, True, 0.25),
         (8e9, 2e9, False, 0.2507),
-        (600e6, 1e6, True, 1.0),  # both are launched, and hardly read
+        (600e6, 1e6, True, 1.0),  # the launch dominates, not the weights
         (600e6, 1e6, False, 0.0148),
         (600e6, 150e6, False, 0.2599),
-        (20e6, 1e6, False, 1.0),  # both meet their threads, and hardly read
+        (20e6, 1e6, False, 1.0),  # the threads' synchronization dominates
         (4e9, 1e6, True, 0.00025),
     ],
 )
-def test_what_a_step_costs(target: float, drafter: float, on_gpu: bool, cost: float) -> None:
+def test_the_cost_of_a_step(target: float, drafter: float, on_gpu: bool, cost: float) -> None:
     assert step_cost(dense(target), dense(drafter), on_gpu=on_gpu) == pytest.approx(cost, rel=0.01)
 
 
@@ -76,7 +76,6 @@ def test_a_larger_drafter_costs_more_and_none_more_than_a_pass_of_its_own_size(
 def test_a_target_is_too_quick_where_even_a_drafter_without_weights_would_cost_too_much(
     target: int, on_gpu: bool
 ) -> None:
-    """Or, on a GPU, where it has fewer parameters than launching takes the time of."""
     model = dense(target)
     nothing = step_cost(model, dense(0), on_gpu=on_gpu)
     assert is_too_fast_to_draft(model, on_gpu=on_gpu) == (nothing > MAX_STEP_COST)

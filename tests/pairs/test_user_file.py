@@ -1,4 +1,4 @@
-"""Rules that commands write: where, and what stays of the file as it was."""
+"""Check the rules that commands write: their file, and the parts that must not change."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_rules_stand_apart_and_the_last_one_leaves_nothing(path: Path) -> None:
     assert path.read_text() == header + "\n"
 
 
-def test_what_was_said_of_a_target_is_replaced(path: Path) -> None:
+def test_a_new_rule_replaces_the_old_one_of_its_target(path: Path) -> None:
     user_file.add(path, "a", ["first"], draft_length=(1, 4))
     user_file.add(path, "b", ["b1"])
     user_file.refuse(path, "A:latest", "no")
@@ -85,7 +85,7 @@ def test_what_was_said_of_a_target_is_replaced(path: Path) -> None:
     assert rules_of(path) == {"a": ("second",), "b": ("b1",)}
 
 
-def test_of_a_list_of_targets_only_the_one_is_taken_out(path: Path) -> None:
+def test_only_one_target_is_removed_from_a_list(path: Path) -> None:
     path.parent.mkdir()
     path.write_text('[[pair]]\ntarget = ["a", "b", "c"]\ndrafters = ["d"]\n')
     user_file.refuse(path, "b")
@@ -110,7 +110,7 @@ def test_rules_written_in_one_line_are_changed_too(path: Path) -> None:
     assert rules_of(path) == {"a": ("e",), "c": ("d",)}
 
 
-def test_removing_what_is_not_there_changes_nothing(path: Path) -> None:
+def test_removing_a_missing_rule_changes_nothing(path: Path) -> None:
     assert not user_file.remove(path, "m")
     assert not path.exists()
     user_file.add(path, "m:*", ["d"])
@@ -120,7 +120,7 @@ def test_removing_what_is_not_there_changes_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[[pair]\n", "[[pair]]\ntarget = 1\n", "\udcff"])
-def test_a_file_that_is_wrong_is_left_alone(path: Path, text: str) -> None:
+def test_an_invalid_file_is_not_changed(path: Path, text: str) -> None:
     path.parent.mkdir()
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(BadSetting, match=r"pairs\.toml"):
@@ -140,7 +140,7 @@ def test_a_link_stays_one_and_rights_stay(tmp_path: Path, path: Path) -> None:
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot write the pairs file .*pairs.toml"):
         user_file.add(tmp_path / "file" / "pairs.toml", "m", ["d"])
@@ -156,7 +156,7 @@ _CHANGES = st.one_of(
 
 @settings(max_examples=40)
 @given(changes=st.lists(_CHANGES, max_size=12))
-def test_after_any_changes_each_target_has_what_was_said_last(
+def test_after_any_changes_each_target_has_its_last_rule(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, str, str]]
 ) -> None:
     path = tmp_path_factory.mktemp("pairs") / "pairs.toml"
@@ -206,21 +206,21 @@ def places(tmp_path: Path) -> Callable[..., RuleFilePaths]:
         (False, True, "machine.toml"),
     ],
 )
-def test_the_machines_file_is_written_for_who_asks_for_it(
+def test_the_machines_file_is_written_on_request(
     places: Callable[..., RuleFilePaths], named: bool, of_machine: bool, name: str
 ) -> None:
     assert file_to_write(places(named=named), of_machine=of_machine).name == name
 
 
-def test_who_has_no_home_is_told_so(tmp_path: Path) -> None:
+def test_a_user_without_a_home_gets_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="SPECD_PAIRS"):
         file_to_write(RuleFilePaths(machine=tmp_path / "none.toml"), of_machine=False)
 
 
-# ---------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------------- refusals
 
 
-def test_what_could_not_be_read_again_is_not_written(path: Path) -> None:
+def test_rules_that_could_not_be_read_again_are_not_written(path: Path) -> None:
     for drafters in ([" "], [""]):
         with pytest.raises(BadSetting, match=r"pairs\.toml"):
             user_file.add(path, "m", drafters)

@@ -1,4 +1,4 @@
-"""What history says of a pair: it pays, it loses, or nobody knows."""
+"""Check the verdicts on a pair from its history: it pays, it loses, or unknown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WON = replace(LOST, band=0, gain=1.3, parked="")
         ((replace(LOST, gain=1.0),), PairOutcome.UNKNOWN),
         ((replace(LOST, n_requests=MIN_REQUESTS - 1),), PairOutcome.UNKNOWN),
         ((replace(LOST, n_drafted=MIN_DRAFTED - 1),), PairOutcome.UNKNOWN),
-        # One band has too little said of it, both together have enough.
+        # Each band has too few measurements, but both together have enough.
         (
             (
                 replace(LOST, n_requests=MIN_REQUESTS - 1, n_drafted=MIN_DRAFTED - 1),
@@ -55,12 +55,12 @@ WON = replace(LOST, band=0, gain=1.3, parked="")
             ),
             PairOutcome.LOSES,
         ),
-        # A band that was hardly tried gains: not enough to praise the pair, enough to keep it.
+        # A band with few drafts gains: not enough for a verdict that the pair pays or loses.
         ((LOST, replace(WON, n_drafted=5)), PairOutcome.UNKNOWN),
-        # Prompt lookup is no drafter of a pair.
+        # Prompt lookup is not the pair's drafter.
         ((replace(LOST, drafter=DrafterKind.LOOKUP),), PairOutcome.UNKNOWN),
         ((LOST, replace(WON, drafter=DrafterKind.LOOKUP)), PairOutcome.LOSES),
-        # A band in which nothing was guessed says nothing.
+        # A band without drafts or without a gain does not count.
         ((LOST, replace(WON, n_drafted=0)), PairOutcome.LOSES),
         ((LOST, replace(WON, gain=None)), PairOutcome.LOSES),
     ],
@@ -86,7 +86,7 @@ a_band = st.builds(
 
 
 @given(st.lists(a_band, max_size=8), st.lists(a_band, max_size=8))
-def test_a_pair_that_pays_is_never_talked_down_by_more_of_its_history(
+def test_more_history_never_makes_a_paying_pair_worse(
     some: list[BandHistory], more: list[BandHistory]
 ) -> None:
     first, both = judge(some), judge(some + more)
@@ -99,11 +99,11 @@ def test_a_pair_that_pays_is_never_talked_down_by_more_of_its_history(
     assert both.n_accepted <= both.n_drafted
 
 
-# ----------------------------------------------------------------------------- of two files
+# ----------------------------------------------------------------------------- two files
 
 
 class Setting:
-    """A target and a drafter, and what is known of them."""
+    """A target and a drafter with their history."""
 
     def __init__(self, folder: Path) -> None:
         self.target, self.drafter, self.adapter = (folder / name for name in "tda")
@@ -128,7 +128,7 @@ class Setting:
         self.history.put(key, PairHistory(bands=bands))
 
     def answer(self) -> None:
-        """Count one without the drafter."""
+        """Count an answer without the drafter."""
         self.history.count_answer(self.key.pair, self.verdict().n_retries)
 
     def verdict(self) -> Verdict:
@@ -163,7 +163,7 @@ def test_all_ways_to_load_a_pair_count(setting: Setting) -> None:
         {"adapters": ("sha256:0",)},
     ],
 )
-def test_what_was_learned_of_another_pair_does_not_count(
+def test_the_history_of_another_pair_does_not_count(
     setting: Setting, changes: dict[str, object]
 ) -> None:
     setting.learn(LOST, **changes)
@@ -194,7 +194,7 @@ def test_a_retry_needs_new_evidence_to_lose_and_the_next_wait_is_longer(setting:
         assert (found.n_answers_left, found.n_retries) == (wait, n_retries)
         for _ in range(wait):
             setting.answer()
-        # The engine of the retry begins with nothing, and so does what it says.
+        # The retry starts with an empty history.
         known = setting.history.get(setting.key)
         assert known is not None
         assert known.bands == ()
@@ -222,8 +222,8 @@ def test_a_retry_forgets_the_drafter_however_it_was_loaded_and_nothing_else(
     }
 
 
-def test_what_was_answered_before_a_retry_does_not_count_after_it(setting: Setting) -> None:
-    """Four answers run together: the first that ends begins the retry."""
+def test_answers_from_before_a_retry_do_not_count_after_it(setting: Setting) -> None:
+    """Four answers run at once; the first of them to end starts the retry."""
     setting.learn(LOST)
     for _ in range(FIRST_WAIT + 3):
         setting.history.count_answer(setting.key.pair, 0)
@@ -231,7 +231,7 @@ def test_what_was_answered_before_a_retry_does_not_count_after_it(setting: Setti
     assert setting.verdict().n_answers_left == 2 * FIRST_WAIT
 
 
-def test_a_person_can_make_it_forget(setting: Setting) -> None:
+def test_a_user_can_delete_a_verdict(setting: Setting) -> None:
     setting.learn(LOST)
     assert setting.history.save()
     before = setting.verdicts.stamp()
@@ -241,7 +241,7 @@ def test_a_person_can_make_it_forget(setting: Setting) -> None:
     assert setting.verdicts.stamp() != before
 
 
-def test_the_stamp_changes_with_what_is_learned_and_counted(setting: Setting) -> None:
+def test_the_stamp_changes_with_measurements_and_counts(setting: Setting) -> None:
     stamps = [setting.verdicts.stamp()]
     assert setting.verdicts.stamp() == stamps[0]
     setting.learn(LOST)

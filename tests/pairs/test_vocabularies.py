@@ -1,4 +1,4 @@
-"""What is known of the vocabularies on a machine, and that it outlives a restart."""
+"""Check the cache of a machine's vocabularies, also after a restart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def blob(folder: Path, vocabulary: WrittenVocabulary = VOCABULARY, seed: int = 0) -> Path:
-    """A file under the name of its content."""
+    """Write a model as a blob, whose name is its digest; return its path."""
     path = write_llama(folder / "new.gguf", vocabulary=vocabulary, seed=seed)
     (folder / "blobs").mkdir(exist_ok=True)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -46,7 +46,7 @@ def test_files_of_one_vocabulary_fit_and_others_do_not(tmp_path: Path) -> None:
     assert (known.difference(a, b), known.difference(a, c)) == ("", SAID)
 
 
-def test_it_says_of_a_file_what_its_header_says(tmp_path: Path) -> None:
+def test_the_facts_of_a_file_match_its_header(tmp_path: Path) -> None:
     path = blob(tmp_path)
     known = Vocabularies(None)
     assert known.read(path) == (read_metadata(path), read_shape(path))
@@ -72,7 +72,7 @@ def test_a_blob_is_read_once_ever(tmp_path: Path, state: Path) -> None:
     first = Vocabularies(state)
     assert first.difference(a, b) == SAID
     first.save()
-    for path in (a, b):  # whatever could be read in them now
+    for path in (a, b):  # so a second read would fail
         path.write_bytes(b"")
     again = Vocabularies(state)
     assert again.facts(a) == first.facts(a)
@@ -90,7 +90,7 @@ def test_a_loose_file_is_read_again_when_it_changes(tmp_path: Path, state: Path)
     assert known.difference(a, b) == ""
 
 
-def test_only_a_mark_that_one_of_them_says_has_both_files_read(tmp_path: Path) -> None:
+def test_both_files_are_read_if_only_one_has_a_mark(tmp_path: Path) -> None:
     """Fingerprints cannot tell a `<think>` that may differ from one that may not."""
     at = VOCABULARY.eos + 1
     types = list(VOCABULARY.types)
@@ -137,11 +137,11 @@ def test_writing_takes_a_small_part_of_the_time(
         assert len(json.loads(state.read_bytes())["files"]) == n_files
     stamp = state.stat()
     clock.now = 1000.0
-    known.save()  # nothing is new
+    known.save()  # without changes
     assert state.stat() == stamp
 
 
-def test_what_another_specd_learned_meanwhile_is_kept(tmp_path: Path, state: Path) -> None:
+def test_entries_of_another_specd_are_kept(tmp_path: Path, state: Path) -> None:
     ours, theirs = Vocabularies(state), Vocabularies(state)
     a, b = blob(tmp_path), blob(tmp_path, byte_vocabulary(shuffle_seed=1))
     theirs.facts(a)
@@ -196,7 +196,7 @@ def test_a_damaged_file_is_set_aside(
     assert Vocabularies(state).facts(path) == known.facts(path)
 
 
-def test_a_damaged_row_takes_no_other_along(
+def test_a_damaged_row_does_not_affect_the_others(
     tmp_path: Path, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     known = Vocabularies(state)
@@ -228,7 +228,7 @@ def test_a_folder_that_cannot_be_used_is_one_warning(
     assert "cannot read the cache of vocabularies" in warning
 
 
-def test_what_a_full_disk_refused_is_written_when_there_is_room(
+def test_a_write_that_a_full_disk_refused_is_repeated_later(
     tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -239,7 +239,7 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(
         full.setattr(Path, "write_bytes", no_space)
         known.save()
     known.save()
-    assert not state.exists(), "not at once"
+    assert not state.exists(), "the write must not be repeated at once"
     clock.now += 60
     known.save()
     assert Vocabularies(state).facts(path) == known.facts(path)

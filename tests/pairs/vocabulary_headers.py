@@ -1,4 +1,4 @@
-"""Headers with a vocabulary in them: real ones, changed where a test says so, and made-up ones."""
+"""Headers with a vocabulary: real, modified or generated."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from specd.store.gguf import GgufHeader, Value, read_header
 from tools.llama_cpp_source import vocabulary_file
 
 T = "tokenizer.ggml."
-#: The sentence on pre-tokenizers, which the names of the two follow.
+#: Message about different pre-tokenizers; their two names follow it.
 CUT = "the tokenizers cut text differently before they look up tokens"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = (int(kind) for kind in TokenType)
 
 
 @functools.cache
 def real(name: str) -> GgufHeader:
-    """One of llama.cpp's own vocabularies."""
+    """Return the header of one of llama.cpp's own vocabularies."""
     return read_header(vocabulary_file(name))
 
 
 def changed(header: GgufHeader, **values: Value | None) -> GgufHeader:
-    """By the last part of the key; None leaves it out."""
+    """Return the header with values replaced by the last part of their key; None removes one."""
     new = {**header.values, **{T + key: value for key, value in values.items()}}
     return replace(header, values={key: value for key, value in new.items() if value is not None})
 
@@ -37,7 +37,7 @@ def changed(header: GgufHeader, **values: Value | None) -> GgufHeader:
 def with_tokens(
     header: GgufHeader, tokens: Mapping[int, str], types: Mapping[int, int] = MappingProxyType({})
 ) -> GgufHeader:
-    """Some of its tokens, and of their types, exchanged by id."""
+    """Return the header with some tokens and token types replaced, by id."""
     values = {}
     for name, new in (("tokens", tokens), ("token_type", types)):
         found = header.values[T + name]
@@ -49,7 +49,7 @@ def with_tokens(
 
 
 def padded(header: GgufHeader, n: int) -> GgufHeader:
-    """With n unused ids behind its own."""
+    """Return the header with n unused ids appended."""
     tokens = header.strings(T + "tokens")
     types = (*([NORMAL] * len(tokens)), *([UNUSED] * n))
     return changed(
@@ -83,7 +83,7 @@ def read_real(name: str) -> tuple[Vocabulary, Fingerprint]:
 
 
 def read(header: GgufHeader) -> tuple[Vocabulary, Fingerprint]:
-    """Return the vocabulary and its fingerprint; those of an unchanged real file are kept."""
+    """Return the vocabulary and its fingerprint; those of an unchanged real file are cached."""
     name = header.path.stem.removeprefix("ggml-vocab-")
     if header.path.suffix == ".gguf" and name != "made" and header is real(name):
         return read_real(name)
@@ -91,9 +91,9 @@ def read(header: GgufHeader) -> tuple[Vocabulary, Fingerprint]:
 
 
 def verdict(target: GgufHeader, drafter: GgufHeader) -> str | None:
-    """The sentence; the fingerprints agree with it wherever they have a verdict, either way round.
+    """Return the difference as a message, or None.
 
-    So does the sentence the other way round, in that there is one.
+    Assert that the reverse direction agrees, and the fingerprints where they are decisive.
     """
     (ours, our_print), (theirs, their_print) = read(target), read(drafter)
     said, back = difference(ours, theirs), difference(theirs, ours)
