@@ -1,4 +1,4 @@
-"""NVIDIA's driver, as the tests of this room want it."""
+"""A fake NVIDIA driver for the placement tests."""
 
 from __future__ import annotations
 

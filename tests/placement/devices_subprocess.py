@@ -1,4 +1,4 @@
-"""`Devices` in a process of its own, which loads the library that its environment names."""
+"""Run `Devices` in a separate process, which loads the NVML that its environment names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[2]
 
 
 class Asking(AbstractContextManager["Asking"]):
-    """offered: as `Devices` is told.  said: what was logged over the last question."""
+    """A process that answers questions to `Devices`.
+
+    offered: the devices that `Devices` gets.  said: the log of the last question.
+    """
 
     def __init__(
         self,

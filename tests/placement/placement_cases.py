@@ -1,4 +1,4 @@
-"""Models of `shelves`, placed on its machines."""
+"""Place published models on published machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def model(
     n_slots: int = 1,
     drafts_for: str | None = None,
 ) -> Model:
-    """Such as "llama3.1:8b Q4_K_M".  drafts_for: its target, where it is a drafter."""
+    """Return a published model, such as "llama3.1:8b Q4_K_M".
+
+    drafts_for: name of the target if the model is a drafter.
+    """
     published = PUBLISHED[name.split(maxsplit=1)[0]]
     longest = shape(drafts_for or name).n_ctx_train
 
@@ -42,7 +45,7 @@ def model(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is asked of a machine.  n_ctx 0 is automatic, ram in GiB; held: of it by others."""
+    """A placement request.  n_ctx: 0 is automatic; ram, held: GiB, in total and held by others."""
 
     target: str
     drafter: str | None = None
@@ -108,7 +111,7 @@ class Case:
 
 
 def without(gpus: Sequence[Device], loaded: Sequence[str]) -> tuple[Device, ...]:
-    """What is left of GPUs where others are loaded: "MODEL" or "TARGET + DRAFTER", "on" one."""
+    """Return the GPUs without the memory of loaded engines: "MODEL on GPU" or "A + B on GPU"."""
     left = {gpu.id: gpu.free_bytes for gpu in gpus}
     for engine in loaded:
         models, _, gpu = engine.rpartition(" on ")
@@ -120,14 +123,14 @@ def without(gpus: Sequence[Device], loaded: Sequence[str]) -> tuple[Device, ...]
 
 
 def held_in_main_memory(loaded: Sequence[str]) -> int:
-    """GiB, of those "on CPU"."""
+    """Return the GiB of main memory that the engines "on CPU" hold."""
     engines = (engine.rpartition(" on ") for engine in loaded)
     names = [name for models, _, at in engines if at == CPU for name in models.split(" + ")]
     return -(-sum(model(name).at(4096).total_bytes for name in names) // GIB)
 
 
 def layers_by_llama_cpp(spec: core.EngineSpec, n_blocks: int) -> list[str]:
-    """The device of each layer, the output last, as llama.cpp gives them out; "" is the CPU."""
+    """Return the device of each layer, the output last, by llama.cpp's rule; "" is the CPU."""
     import numpy as np  # noqa: PLC0415
 
     devices = spec.devices or ()
@@ -140,5 +143,5 @@ def layers_by_llama_cpp(spec: core.EngineSpec, n_blocks: int) -> list[str]:
 
 
 def pieces(devices: Sequence[str]) -> dict[str, int]:
-    """How many layers each device has, one after the other."""
+    """Return the number of layers of each device, in order."""
     return {device: len(list(layers)) for device, layers in groupby(devices)}

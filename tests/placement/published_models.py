@@ -1,7 +1,7 @@
-"""Models as published, by their hyperparameters: headers as their GGUFs have them, without files.
+"""Headers of published models, made from their hyperparameters without files, and machines.
 
-And machines to put them on.  Bytes come from the shapes of the tensors and the formats that
-llama.cpp's quantization gives them.
+Sizes follow from the shapes of the tensors and from the formats that llama.cpp's quantization
+chooses for them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from specd.store.gguf import GgufHeader, TensorInfo, Value
 from specd.store.shape import Shape, shape_of
 
 MIB, GIB = 2**20, 2**30
-#: Bytes of 256 weights.
+#: Bytes per 256 weights.
 _BYTES = {"Q4_K": 144, "Q5_0": 176, "Q6_K": 210, "Q8_0": 272, "F16": 512, "MXFP4": 136, "F32": 1024}
-#: What a row gets whose length is no multiple of 256.
+#: The format that replaces another if the row length is no multiple of 256.
 _INSTEAD = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """n_ff: of the dense layers, n_dense of them at the beginning where there are experts.
+    """Hyperparameters.  n_ff: of dense layers; a model with experts begins with n_dense of these.
 
-    attention: layers that attend, where others carry a state of inner × state numbers.
+    attention: layers with attention; the others have a state of inner × state numbers.
     """
 
     architecture: str = "llama"
@@ -105,7 +105,7 @@ class Published:
         if self.n_experts:
             own |= {"expert_count": self.n_experts, "expert_used_count": self.n_used}
             own["expert_feed_forward_length"] = self.expert_ff
-        if self.latent:  # DeepSeek V2's own numbers
+        if self.latent:  # DeepSeek V2's values
             own |= {"attention.key_length": 576, "attention.value_length": 512}
             own |= {"attention.key_length_mla": 192, "attention.value_length_mla": 128}
             own["attention.head_count_kv"] = 1
@@ -346,12 +346,12 @@ PUBLISHED = {
 
 @cache
 def shape(name: str) -> Shape:
-    """Such as "llama3.1:8b Q4_K_M"."""
+    """Return the shape of a published model, such as "llama3.1:8b Q4_K_M"."""
     model, kind = name.split()
     return shape_of(PUBLISHED[model].header(kind))
 
 
-#: By the size that is printed on the box: MiB that the driver counts, and that are free headless.
+#: Nominal size in GB → name, MiB by the driver, and MiB free without a display.
 _CARDS = {
     "4": ("NVIDIA GeForce GTX 1650", 4096, 3900),
     "8": ("NVIDIA GeForce RTX 4060", 8188, 7930),
@@ -366,7 +366,7 @@ _CARDS = {
 
 
 def gpus(cards: str) -> tuple[Device, ...]:
-    """Such as "24+8"; "" for none; "mig" is a slice of one, "igpu" has its memory in ours."""
+    """Return GPUs, such as "24+8"; "" is none, "mig" a MIG instance, "igpu" shares main memory."""
     return tuple(
         _gpu(card, index, *_CARDS[card])
         for index, card in enumerate(filter(None, cards.split("+")))
@@ -388,5 +388,5 @@ def _gpu(card: str, index: int, name: str, total_mib: int, free_mib: int) -> Dev
 
 
 def main_memory(gib: int) -> Cpu:
-    """The system and its services hold 2 GiB of it."""
+    """Return a machine's main memory; the system and its services hold 2 GiB of it."""
     return Cpu(total_bytes=gib * GIB, available_bytes=(gib - 2) * GIB, n_cores=8)

@@ -1,4 +1,4 @@
-"""What the settings say of where models lie."""
+"""Check the settings for the placement of models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(monkeypatch: pytest.MonkeyPatch, **variables: str) -> PlacementConfig:
     return placement_config(Settings(), TWO)
 
 
-def test_nothing_is_wished_for_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_placement_is_automatic(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(monkeypatch) == PlacementConfig(overhead_bytes=0, spread=False, draft_device="auto")
 
 
@@ -37,7 +37,7 @@ def test_drafters_have_a_device(monkeypatch: pytest.MonkeyPatch, asked: str, dev
 
 
 @pytest.mark.parametrize("asked, fault", [("2", "names no device"), ("GPU", "several devices")])
-def test_a_device_that_is_not_there_is_a_wrong_setting(
+def test_a_missing_device_is_an_invalid_setting(
     monkeypatch: pytest.MonkeyPatch, asked: str, fault: str
 ) -> None:
     with pytest.raises(BadSetting) as raised:
@@ -49,7 +49,7 @@ def test_a_device_that_is_not_there_is_a_wrong_setting(
     )
 
 
-def test_without_devices_there_is_none_for_drafters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_devices_drafters_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECD_DRAFT_DEVICE", "0")
     with pytest.raises(
         BadSetting, match=r"this machine has no GPU that llama\.cpp can use; set it to auto or cpu"

@@ -1,4 +1,4 @@
-"""CPU facts, from a made-up /proc and /sys."""
+"""Check the CPU facts with a fake /proc and /sys."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_limit_of_the_first_cgroup_version_counts(tmp_path: Path) -> None:
         },
     ],
 )
-def test_what_a_cgroup_uses_is_not_there_but_for_pages_of_files_that_nobody_uses(
+def test_memory_of_a_cgroup_is_not_free_except_for_inactive_file_pages(
     tmp_path: Path, files: dict[str, str]
 ) -> None:
     write(tmp_path, files)
@@ -90,7 +90,7 @@ def test_the_fullest_cgroup_above_the_process_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("used, available", [("0", 500), ("9000", 0), ("", 500)])
-def test_what_is_available_lies_between_nothing_and_the_limit(
+def test_available_memory_is_between_zero_and_the_limit(
     tmp_path: Path, used: str, available: int
 ) -> None:
     write(

@@ -1,4 +1,4 @@
-"""What CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER leave of a machine, and in which order."""
+"""Check the GPUs that CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER leave visible, in order."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_gpus_are_named_by_number_and_by_the_beginning_of_a_uuid(
         ("all", []),
     ],
 )
-def test_cuda_reads_up_to_what_names_no_gpu_or_several(variable: str, uuids: list[str]) -> None:
+def test_cuda_stops_at_the_first_invalid_or_ambiguous_name(variable: str, uuids: list[str]) -> None:
     assert shown(THREE, variable) == uuids
 
 
@@ -93,7 +93,7 @@ def test_the_fastest_is_the_first_unless_the_bus_decides() -> None:
     assert shown(gpus, "0", order="PCI_BUS_ID") == ["GPU-slow"]
 
 
-def test_where_the_speed_of_one_is_not_known_the_bus_decides() -> None:
+def test_if_a_speed_is_unknown_the_bus_decides() -> None:
     gpus = [gpu(0, "GPU-a"), gpu(1, "GPU-b", speed=10), gpu(2, "GPU-c", speed=20)]
     assert shown(gpus, None) == ["GPU-a", "GPU-b", "GPU-c"]
 
@@ -117,7 +117,7 @@ def test_gpus_of_one_speed_stay_in_the_order_of_the_bus() -> None:
         ("GPU-dddd", ["MIG-dd11"]),
     ],
 )
-def test_a_process_sees_one_instance_and_nothing_beside_it(
+def test_a_process_sees_one_mig_instance_and_no_other_device(
     variable: str | None, uuids: list[str]
 ) -> None:
     assert shown(SPLIT, variable) == uuids
@@ -130,7 +130,7 @@ def test_a_process_sees_one_instance_and_nothing_beside_it(
     ).map(",".join),
     order=st.sampled_from(["", "PCI_BUS_ID", "FASTEST_FIRST"]),
 )
-def test_whatever_is_written_there_no_gpu_is_shown_twice(variable: str, order: str) -> None:
+def test_no_value_shows_a_gpu_twice(variable: str, order: str) -> None:
     for gpus in (THREE, SPLIT, []):
         uuids = shown(gpus, variable, order)
         assert len(set(uuids)) == len(uuids)

@@ -1,4 +1,4 @@
-"""What is decided where nobody chose."""
+"""Check the defaults: context, number of models, threads."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_context_shrinks_to_the_smallest_tier_unless_the_user_set_it() -> None
 
 @pytest.mark.contract("options.num-ctx-vision")
 @pytest.mark.parametrize("asked, trained, n_ctx", [(64, 0, 2048), (4096, 0, 4096), (64, 512, 512)])
-def test_a_model_that_sees_has_room_for_what_it_sees(asked: int, trained: int, n_ctx: int) -> None:
+def test_a_vision_model_has_room_for_images(asked: int, trained: int, n_ctx: int) -> None:
     spec = core.EngineSpec(weights="w", n_ctx=asked, projector="p")
     assert Defaults(devices=[], cpu=CPU).fill(spec, trained).n_ctx == n_ctx
 

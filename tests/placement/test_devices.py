@@ -1,4 +1,4 @@
-"""Which GPUs count, and what is said of their memory, whoever made them."""
+"""Check which GPUs of any vendor count, and how their memory is read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NVIDIA = Gpu(index=0, bus_id=BUS, uuid="GPU-1", name="RTX", total_bytes=24, free
 
 
 class Llama:
-    """What llama.cpp says when it is asked again."""
+    """Fake query of llama.cpp's devices; counts the queries."""
 
     def __init__(self, *offers: BackendDevice) -> None:
         self.offers: Sequence[BackendDevice] | None = offers
@@ -76,32 +76,32 @@ def test_a_device_is_named_as_llama_cpp_names_it() -> None:
     ]
 
 
-def test_llama_cpp_is_asked_again_where_nobody_else_knows_of_memory() -> None:
+def test_llama_cpp_is_queried_again_if_no_driver_reports_memory() -> None:
     llama = Llama(replace(VULKAN, free_bytes=3))
     found = ask(VULKAN, probe_again=llama)
     assert [found()[0].free_bytes for _ in range(3)] == [15, 3, 3]
     assert llama.n_asked == 2
 
 
-def test_where_it_does_not_answer_what_it_said_last_stands() -> None:
+def test_without_an_answer_of_llama_cpp_the_last_one_counts() -> None:
     llama = Llama()
     llama.offers = None
     found = ask(VULKAN, probe_again=llama)
     assert [found()[0].free_bytes for _ in range(2)] == [15, 15]
 
 
-def test_one_that_it_offers_no_more_is_left_out() -> None:
+def test_a_gpu_that_llama_cpp_no_longer_offers_is_left_out() -> None:
     other = replace(VULKAN, name="Vulkan1", bus_id="")
     found = ask(VULKAN, other, probe_again=Llama(other))
     assert [device.id for device in found()] == ["Vulkan0", "Vulkan1"]
     assert [(device.id, device.index) for device in found()] == [("Vulkan1", 1)]
 
 
-def test_one_that_could_not_be_opened_is_left_out() -> None:
+def test_a_gpu_that_could_not_be_opened_is_left_out() -> None:
     assert ask(replace(VULKAN, total_bytes=0, free_bytes=0))() == []
 
 
-def test_amd_s_driver_knows_of_memory_without_llama_cpp(tmp_path: Path) -> None:
+def test_amds_driver_reports_memory_without_llama_cpp(tmp_path: Path) -> None:
     llama = Llama(VULKAN)
     write_memory(tmp_path, total=1000, used=300)
     found = ask(VULKAN, probe_again=llama, root=tmp_path)
@@ -111,7 +111,7 @@ def test_amd_s_driver_knows_of_memory_without_llama_cpp(tmp_path: Path) -> None:
     assert llama.n_asked == 0
 
 
-def test_nvml_knows_of_memory_whichever_backend_offers_the_gpu() -> None:
+def test_nvml_reports_memory_for_every_backend() -> None:
     llama = Llama(VULKAN)
     found = ask(VULKAN, gpus=[NVIDIA], probe_again=llama)
     found()
@@ -126,7 +126,7 @@ def test_a_gpu_that_two_backends_offer_is_one_device() -> None:
     assert [device.id for device in ask(cuda, VULKAN, gpus=[NVIDIA])()] == ["GPU-1"]
 
 
-def test_a_gpu_of_another_machine_is_none_of_ours() -> None:
+def test_a_gpu_of_another_machine_is_left_out() -> None:
     remote = replace(VULKAN, name="RPC0", backend="RPC", bus_id="")
     assert [device.id for device in ask(remote, VULKAN)()] == ["Vulkan0"]
 
@@ -144,7 +144,7 @@ def test_an_integrated_gpu_may_be_given_less_than_there_is() -> None:
     assert ask(replace(SHARED, free_bytes=7))()[0].free_bytes == 7
 
 
-def test_what_was_set_aside_for_an_integrated_gpu_is_not_all_it_can_have(tmp_path: Path) -> None:
+def test_an_integrated_gpu_can_have_more_than_its_reserved_memory(tmp_path: Path) -> None:
     write_memory(tmp_path, total=2, used=1)
     (device,) = ask(replace(SHARED, bus_id=BUS, free_bytes=30), root=tmp_path)()
     assert device.free_bytes == 30
@@ -167,7 +167,7 @@ def test_an_integrated_gpu_counts_where_there_is_no_other_or_as_the_user_says(
     assert [device.id for device in ask(*offers, igpu=igpu)()] == ids
 
 
-def test_a_gpu_that_is_lost_does_not_bring_an_integrated_one_in() -> None:
+def test_a_lost_gpu_is_not_replaced_by_an_integrated_one() -> None:
     cuda = replace(VULKAN, name="CUDA0", backend="CUDA")
     gpus = [NVIDIA]
     found = Devices([cuda, SHARED], cpu=lambda: RAM, gpus=lambda: list(gpus), environ={})
@@ -176,10 +176,10 @@ def test_a_gpu_that_is_lost_does_not_bring_an_integrated_one_in() -> None:
     assert found() == []
 
 
-# --------------------------------------------------------------------------- builds that cannot
+# --------------------------------------------------------------------------- builds without GPUs
 
 
-def test_a_build_for_the_cpu_says_which_gpus_it_leaves_alone() -> None:
+def test_a_build_for_the_cpu_names_the_gpus_that_it_does_not_use() -> None:
     assert ask(gpus=[NVIDIA])() == []
     [sentence] = ask(gpus=[NVIDIA]).unusable_gpus()
     assert sentence == "RTX is not used: the installed llama.cpp does not support it"
@@ -204,7 +204,7 @@ def test_a_gpu_of_unknown_memory_is_named() -> None:
     "offered, gpus, is_complete",
     [([], None, True), ([VULKAN], None, True), (None, [NVIDIA], True), (None, None, False)],
 )
-def test_whether_llama_cpp_may_find_others_is_known(
+def test_devices_report_whether_llama_cpp_may_find_more(
     offered: list[BackendDevice] | None, gpus: list[Gpu] | None, *, is_complete: bool
 ) -> None:
     found = Devices(offered, gpus=lambda: gpus, environ={})
@@ -212,11 +212,11 @@ def test_whether_llama_cpp_may_find_others_is_known(
     assert found.is_complete() is is_complete
 
 
-def test_this_machine_can_be_asked() -> None:
+def test_the_devices_of_this_machine_can_be_read() -> None:
     assert all(device.total_bytes > 0 for device in devices())
 
 
-def test_who_only_looks_asks_no_engine() -> None:
+def test_listing_gpus_only_starts_no_engine() -> None:
     llama = Llama(VULKAN)
     asked = ask(VULKAN, SHARED, probe_again=llama)
     assert asked() != []

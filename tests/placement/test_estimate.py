@@ -1,4 +1,4 @@
-"""What a model takes, from the shape of its file: by part, and by where it lies."""
+"""Check the estimated memory of a model, by part and by device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specd.placement.estimate import Footprint, simulated_footprint, upper_bound
 from specd.store.shape import Shape
 
 MIB = 2**20
-#: Llama 3.1 8B, whose output is its own matrix.
+#: Llama 3.1 8B, which has a separate output matrix.
 LLAMA = Shape(
     architecture="llama",
     layer_bytes=(120 * MIB,) * 32,
@@ -55,7 +55,7 @@ def test_a_cache_has_a_row_per_token_and_layer(kv_cache_type: str, mib: int) -> 
 
 
 @pytest.mark.parametrize("name", core.KV_CACHE_TYPES)
-def test_the_size_of_every_cache_format_is_ggmls(name: str) -> None:
+def test_the_size_of_every_cache_format_matches_ggml(name: str) -> None:
     n_numbers, n_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[name.upper()]]
     assert bound(kv_cache_type=name).cache_bytes == 8192 * 64 * 1024 // n_numbers * n_bytes
 
@@ -80,7 +80,7 @@ def test_recurrent_states_may_take_an_eighth_of_the_weights_per_sequence() -> No
     assert bound(HYBRID, is_drafter=True).cache_bytes == bound(LLAMA).cache_bytes + 2 * states
 
 
-# ----------------------------------------------------------------------- where it lies
+# ----------------------------------------------------------------------- devices
 
 
 def test_the_output_is_the_first_on_a_device_and_the_input_never_comes() -> None:
@@ -137,7 +137,7 @@ def test_nothing_is_lost_between_device_and_main_memory(n_layers: int, tied: boo
 
 
 def test_the_bound_of_scratch_is_near_a_known_model() -> None:
-    """Llama 3.1 8B at 4096 tokens: llama.cpp allocates 120 MiB, without flash attention 308."""
+    """For Llama 3.1 8B at 4096 tokens, llama.cpp allocates 120 MiB (308 without flash attn)."""
     assert 120 <= bound(n_ctx=4096).device_scratch_bytes / MIB <= 256
     assert 308 <= bound(n_ctx=4096, flash_attention=False).device_scratch_bytes / MIB <= 512
 

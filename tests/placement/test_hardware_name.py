@@ -1,4 +1,4 @@
-"""What a measured speed holds for."""
+"""Check the name of the hardware, for which a measured speed is valid."""
 
 from __future__ import annotations
 

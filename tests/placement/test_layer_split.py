@@ -1,4 +1,4 @@
-"""How layers are shared out among devices."""
+"""Check how layers are distributed over devices."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ ROOMS = st.lists(st.integers(0, 120), min_size=1, max_size=3)
 BESIDE = st.integers(0, 20)
 
 
-def test_equal_rooms_take_equal_parts() -> None:
+def test_devices_with_equal_memory_get_equal_parts() -> None:
     assert split_layers([10] * 8, [100, 100]) == (4, 4)
     assert split_layers([10] * 9, [100, 50]) == (6, 3)
 
 
-def test_what_else_lies_in_a_room_is_counted_where_it_lies() -> None:
+def test_other_memory_of_a_device_is_counted_on_that_device() -> None:
     assert split_layers([10] * 4, [30, 30], each=10) == (2, 2)
     assert split_layers([10] * 3, [30, 30], each=10, once=10) == (1, 2)
     assert split_layers([10] * 4, [30, 30], each=10, once=10) is None
 
 
-def test_a_room_that_is_too_small_is_left_out() -> None:
+def test_a_device_with_too_little_memory_is_left_out() -> None:
     assert split_layers([10] * 4, [5, 50]) == (0, 4)
     assert split_layers([10] * 4, [15, 90], once=10) == (0, 4)
 
@@ -43,7 +43,7 @@ def fits(layers: list[int], capacities: list[int], counts: list[int], each: int,
 
 
 @given(LAYERS, ROOMS, BESIDE, BESIDE)
-def test_layers_that_can_be_shared_out_are(
+def test_layers_are_split_whenever_they_fit(
     layers: list[int], capacities: list[int], each: int, once: int
 ) -> None:
     ends = combinations_with_replacement(range(len(layers) + 1), len(capacities) - 1)

@@ -1,4 +1,4 @@
-"""What is learned of memory, and what it does to the next estimate."""
+"""Check how measured memory corrects the next estimate."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def on_gpus(n: int, **parts: Any) -> core.ModelMemory:
 # ---------------------------------------------------------------------------- estimates
 
 
-def test_nothing_is_changed_of_what_is_not_known() -> None:
+def test_an_estimate_without_a_measurement_does_not_change() -> None:
     assert MemoryCorrections(None).correct(KEY, ESTIMATE) is ESTIMATE
 
 
@@ -62,7 +62,7 @@ def test_an_estimate_that_was_right_stays() -> None:
     assert learned.correct(key("another"), ESTIMATE) is ESTIMATE
 
 
-def test_the_next_estimate_is_what_was_measured() -> None:
+def test_the_next_estimate_matches_the_measurement() -> None:
     learned = MemoryCorrections(None)
     taken = replace(TAKEN, weights_bytes=550 * MIB, cache_bytes=250 * MIB, scratch_bytes=200 * MIB)
     learned.record(KEY, ESTIMATE, taken)
@@ -87,7 +87,7 @@ def test_cache_and_scratch_are_corrected_in_proportion() -> None:
     assert found.device_scratch_bytes == 80 * MIB
 
 
-def test_devices_have_scratch_of_their_own_and_what_is_handed_to_them() -> None:
+def test_each_device_has_its_own_scratch_and_transfer_memory() -> None:
     learned = MemoryCorrections(None)
     learned.record(KEY, ESTIMATE, on_gpus(2, scratch_bytes=(2 * 80 + 20 + 10) * MIB))
     assert learned.correct(KEY, ESTIMATE) == ESTIMATE
@@ -97,14 +97,14 @@ def test_devices_have_scratch_of_their_own_and_what_is_handed_to_them() -> None:
 
 
 @pytest.mark.parametrize("part", ["weights_bytes", "cache_bytes", "scratch_bytes"])
-def test_what_was_not_measured_teaches_nothing(part: str) -> None:
+def test_missing_measurements_correct_nothing(part: str) -> None:
     learned = MemoryCorrections(None)
     nothing: dict[str, Any] = {part: 0}
     learned.record(KEY, ESTIMATE, replace(TAKEN, **nothing))
     assert learned.correct(KEY, ESTIMATE) == ESTIMATE
 
 
-def test_what_is_next_to_nothing_gives_no_ratio() -> None:
+def test_tiny_sizes_give_no_ratio() -> None:
     small = replace(ESTIMATE, device_scratch_bytes=1000, host_scratch_bytes=1000)
     learned = MemoryCorrections(None)
     learned.record(KEY, small, TAKEN)
@@ -131,8 +131,8 @@ def test_no_correction_makes_an_estimate_absurd(
     assert 0.7 <= found.weights_bytes / ESTIMATE.weights_bytes <= 3 * 1.5
 
 
-def test_all_that_is_weights_is_corrected_alike() -> None:
-    """The projector with its target, and the copy of the embeddings that a device has."""
+def test_all_weights_are_corrected_alike() -> None:
+    """This includes the projector and a device's copy of the tied embeddings."""
     learned = MemoryCorrections(None)
     whole = replace(ESTIMATE, extra_bytes=100 * MIB, tied_bytes=40 * MIB, transfer_bytes=10 * MIB)
     weights = whole.weights_bytes + whole.extra_bytes
@@ -165,7 +165,7 @@ def test_refusals_are_forgotten_with_every_success() -> None:
     assert totals == [1.125, 1.0625, 1.0, 1.0]
 
 
-def test_a_refusal_takes_nothing_back_of_what_was_measured() -> None:
+def test_a_refusal_does_not_undo_a_measurement() -> None:
     learned = MemoryCorrections(None)
     learned.record(KEY, ESTIMATE, replace(TAKEN, weights_bytes=550 * MIB))
     learned.record_refusal(KEY)
@@ -175,7 +175,7 @@ def test_a_refusal_takes_nothing_back_of_what_was_measured() -> None:
 # ----------------------------------------------------------------------------- contexts
 
 
-def test_what_a_process_takes_of_a_device_is_the_most_of_late() -> None:
+def test_the_process_memory_is_the_recent_maximum() -> None:
     learned = MemoryCorrections(None)
     for n_bytes in (300, 500, 100):
         learned.record_process_bytes("GPU-1", n_bytes * MIB)
@@ -184,7 +184,7 @@ def test_what_a_process_takes_of_a_device_is_the_most_of_late() -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [0, -5, 2**40])
-def test_what_no_process_takes_is_not_believed(n_bytes: int) -> None:
+def test_impossible_process_memory_is_ignored(n_bytes: int) -> None:
     learned = MemoryCorrections(None)
     learned.record_process_bytes("GPU-1", n_bytes)
     assert learned.process_bytes() == {}
@@ -284,7 +284,7 @@ def test_a_damaged_file_is_set_aside(
     "field, value",
     [("cache", 0), ("cache", -1), ("scratch", 1e999), ("refusals", -1), ("used_at", -1)],
 )
-def test_figures_that_nobody_measured_are_damage(
+def test_impossible_figures_are_damage(
     field: str, value: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "memory.json"
@@ -296,7 +296,7 @@ def test_figures_that_nobody_measured_are_damage(
     assert "was renamed" in caplog.text
 
 
-def test_a_damaged_row_takes_no_other_along(
+def test_a_damaged_row_does_not_affect_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "memory.json"

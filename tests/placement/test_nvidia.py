@@ -1,4 +1,4 @@
-"""NVML through pynvml for real: its library is a stub, compiled before the tests."""
+"""Test NVML with the real pynvml; its C library is a stub, compiled before the tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fakes import nvml
 from tests.fakes.nvml import GIB, Driver, gpu, instance, instance_uuid, uuid
 from tests.placement.devices_subprocess import Asking
 
-#: What the driver's errors are called is the stub's own; that they are said is not.
+#: The stub's text of this error; specd must log it.
 LOST = "GPU is lost"
 
 
@@ -43,7 +43,7 @@ def test_every_gpu_is_listed_with_its_memory(driver: Driver) -> None:
     assert (empty.index, empty.total_bytes, empty.free_bytes) == (1, 48 * GIB, 40 * GIB)
 
 
-def test_memory_is_asked_for_at_every_question(driver: Driver) -> None:
+def test_memory_is_read_at_every_query(driver: Driver) -> None:
     driver.shows(gpu(0))
     with Asking(driver.variables) as asking:
         before = asking.devices()[0].free_bytes
@@ -52,7 +52,7 @@ def test_memory_is_asked_for_at_every_question(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("how", ["lost 0", "deaf 0"])
-def test_a_gpu_that_is_lost_hides_no_other_and_is_said_once(driver: Driver, how: str) -> None:
+def test_a_lost_gpu_hides_no_other_and_is_logged_once(driver: Driver, how: str) -> None:
     driver.shows(gpu(0), gpu(1))
     with Asking(driver.variables) as asking:
         assert asking.ids() == [uuid(0), uuid(1)]
@@ -81,7 +81,7 @@ def test_a_lost_gpu_that_answers_again_is_used_again(driver: Driver) -> None:
         assert len(asking.said) == 1
 
 
-def test_one_that_the_driver_lists_no_more_is_lost(driver: Driver) -> None:
+def test_a_gpu_that_the_driver_no_longer_lists_is_lost(driver: Driver) -> None:
     driver.shows(gpu(0), gpu(1))
     with Asking(driver.variables) as asking:
         asking.devices()
@@ -90,7 +90,7 @@ def test_one_that_the_driver_lists_no_more_is_lost(driver: Driver) -> None:
         assert uuid(1) in asking.said[0]
 
 
-def test_one_that_never_answered_is_said_once(driver: Driver) -> None:
+def test_a_gpu_that_never_answered_is_logged_once(driver: Driver) -> None:
     driver.shows(gpu(0), gpu(1), "lost 1")
     with Asking(driver.variables) as asking:
         assert asking.ids() == [uuid(0)]
@@ -100,7 +100,7 @@ def test_one_that_never_answered_is_said_once(driver: Driver) -> None:
         assert asking.said == []
 
 
-def test_a_driver_that_fails_is_no_gpu_and_is_said_once(driver: Driver) -> None:
+def test_a_failing_driver_gives_no_gpu_and_is_logged_once(driver: Driver) -> None:
     driver.shows("fail 999", gpu(0))
     with Asking(driver.variables) as asking:
         assert asking.ids() == []
@@ -111,7 +111,7 @@ def test_a_driver_that_fails_is_no_gpu_and_is_said_once(driver: Driver) -> None:
         assert asking.ids() == [uuid(0)]
 
 
-def test_a_driver_that_fails_in_mid_run_takes_its_gpus_with_it(driver: Driver) -> None:
+def test_the_gpus_of_a_driver_that_fails_later_are_lost(driver: Driver) -> None:
     driver.shows(gpu(0))
     with Asking(driver.variables) as asking:
         asking.devices()
@@ -121,23 +121,23 @@ def test_a_driver_that_fails_in_mid_run_takes_its_gpus_with_it(driver: Driver) -
         assert asking.ids() == [uuid(0)]
 
 
-def test_without_the_library_there_is_no_gpu_and_nothing_to_say(tmp_path: Path) -> None:
+def test_without_the_library_there_is_no_gpu_and_no_log_line(tmp_path: Path) -> None:
     driver = Driver(nvml.missing(tmp_path), tmp_path / "machine")
     with Asking(driver.variables) as asking:
         assert asking.devices() == []
         assert asking.said == []
 
 
-# --------------------------------------------------------------------------- with llama.cpp's word
+# --------------------------------------------------------------------------- llama.cpp's devices
 
 
-def test_a_build_without_cuda_has_no_gpu_wherever_it_runs(driver: Driver) -> None:
+def test_a_build_without_cuda_has_no_gpu(driver: Driver) -> None:
     driver.shows(gpu(0))
     with Asking(driver.variables, offered=[]) as asking:
         assert asking.devices() == []
 
 
-def test_what_cuda_offers_is_known_by_its_place_on_the_bus(driver: Driver) -> None:
+def test_cuda_devices_are_matched_by_their_bus_id(driver: Driver) -> None:
     driver.shows(gpu(0), gpu(1, free=5))
     offered = [offer(0, "0000:42:00.0"), offer(1, "0000:41:00.0")]
     with Asking(driver.variables, offered) as asking:
@@ -146,21 +146,21 @@ def test_what_cuda_offers_is_known_by_its_place_on_the_bus(driver: Driver) -> No
     assert (second.index, second.id, second.name) == (1, uuid(0), "Fast 9000")
 
 
-def test_a_gpu_that_could_not_be_opened_is_known_by_its_number(driver: Driver) -> None:
+def test_a_gpu_that_could_not_be_opened_is_matched_by_its_number(driver: Driver) -> None:
     driver.shows(gpu(0, free=0.1), gpu(1))
     variables = driver.variables | {"CUDA_VISIBLE_DEVICES": "1,0"}
     with Asking(variables, [offer(0), offer(1)]) as asking:
         assert asking.ids() == [uuid(1), uuid(0)]
 
 
-def test_one_that_nvml_has_lost_from_the_start_is_left_out(driver: Driver) -> None:
+def test_a_gpu_that_nvml_lost_before_the_start_is_left_out(driver: Driver) -> None:
     driver.shows(gpu(0), gpu(1), "lost 0")
     offered = [offer(0, "0000:41:00.0"), offer(1, "0000:42:00.0")]
     with Asking(driver.variables, offered) as asking:
         assert asking.ids() == [uuid(1)]
 
 
-def test_without_nvml_cuda_s_own_names_and_figures_count(tmp_path: Path) -> None:
+def test_without_nvml_cudas_names_and_figures_count(tmp_path: Path) -> None:
     driver = Driver(nvml.missing(tmp_path), tmp_path / "machine")
     with Asking(driver.variables, [offer(0, "0000:41:00.0")]) as asking:
         (device,) = asking.devices()
@@ -168,7 +168,7 @@ def test_without_nvml_cuda_s_own_names_and_figures_count(tmp_path: Path) -> None
     assert (device.total_bytes, device.free_bytes) == (7 * GIB, 6 * GIB)
 
 
-def test_the_memory_of_an_integrated_gpu_is_the_main_memory(driver: Driver) -> None:
+def test_the_memory_of_an_integrated_gpu_is_main_memory(driver: Driver) -> None:
     driver.shows(gpu(0), "shared 0")
     with Asking(driver.variables, [offer(0, "0000:41:00.0", integrated=True)]) as asking:
         (device,) = asking.devices()
@@ -180,7 +180,7 @@ def test_the_memory_of_an_integrated_gpu_is_the_main_memory(driver: Driver) -> N
 # --------------------------------------------------------------------------- split GPUs
 
 
-def test_of_a_split_gpu_the_first_instance_is_the_device(driver: Driver) -> None:
+def test_the_first_instance_of_a_split_gpu_is_the_device(driver: Driver) -> None:
     driver.shows(gpu(0, split=1), instance(0, 2, free=4), instance(0, 5))
     with Asking(driver.variables, [offer(0, "0000:41:00.0")]) as asking:
         (device,) = asking.devices()
@@ -189,7 +189,7 @@ def test_of_a_split_gpu_the_first_instance_is_the_device(driver: Driver) -> None
 
 
 @pytest.mark.parametrize("offered", [None, [offer(0, "0000:41:00.0")]])
-def test_of_a_split_gpu_the_instance_that_is_named_is_the_device(
+def test_the_named_instance_of_a_split_gpu_is_the_device(
     driver: Driver, offered: list[BackendDevice] | None
 ) -> None:
     driver.shows(gpu(0, split=1), instance(0, 0), instance(0, 1))
@@ -198,7 +198,7 @@ def test_of_a_split_gpu_the_instance_that_is_named_is_the_device(
         assert asking.ids() == [instance_uuid(0, 1)]
 
 
-def test_an_instance_is_as_fast_as_its_gpu_where_the_fastest_is_the_first(driver: Driver) -> None:
+def test_an_instance_has_the_speed_of_its_gpu_in_the_fastest_first_order(driver: Driver) -> None:
     driver.shows(gpu(0, cores=1000), gpu(1, cores=9000, split=1), instance(1, 0))
     for variable, order in (("0", [instance_uuid(1, 0)]), ("1", [uuid(0)])):
         with Asking(driver.variables | {"CUDA_VISIBLE_DEVICES": variable}) as asking:

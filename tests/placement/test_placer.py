@@ -1,4 +1,4 @@
-"""Where a model lies, by real files and what is free just now."""
+"""Check the placement of models with real files and the current free memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def gpu(index: int, free_mib: int, total_mib: int = 8192) -> Device:
 
 
 class Box:
-    """A machine whose free memory a test sets, reading by reading; the last one stays."""
+    """A machine with a list of readings of free memory; the last reading repeats."""
 
     def __init__(
         self, *readings: Sequence[Device], available: int = 8 * GIB, total: int = 16 * GIB
@@ -93,7 +93,7 @@ def models(spec: EngineSpec) -> list[Footprint]:
 
 
 @pytest.mark.contract("sched.memory")
-def test_both_models_are_told_their_gpu(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
+def test_both_models_get_their_gpu(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         placement = Box([gpu(0, 700), gpu(1, 4000)]).fit().place(asked(spec))
     assert placement.fits
@@ -110,7 +110,7 @@ def test_both_models_are_told_their_gpu(spec: EngineSpec, caplog: pytest.LogCapt
 
 
 @pytest.mark.contract("sched.memory")
-def test_who_finds_no_room_beside_others_waits_for_one_of_them_to_leave(
+def test_a_model_without_enough_memory_waits_for_an_unload(
     spec: EngineSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -125,7 +125,9 @@ def test_who_finds_no_room_beside_others_waits_for_one_of_them_to_leave(
 
 
 @pytest.mark.contract("sched.memory")
-def test_nobody_leaves_main_memory_for_room_on_a_gpu(spec: EngineSpec, tmp_path: Path) -> None:
+def test_models_in_main_memory_stay_if_gpu_memory_is_short(
+    spec: EngineSpec, tmp_path: Path
+) -> None:
     other = EngineSpec(weights=str(write_llama(tmp_path / "o.gguf")), n_ctx=512)
     in_memory = replace(other, devices=(), n_gpu_layers=-1)
     full = Box([gpu(0, 700)]).fit()
@@ -133,11 +135,11 @@ def test_nobody_leaves_main_memory_for_room_on_a_gpu(spec: EngineSpec, tmp_path:
     assert placement.fits
     assert placement.spec.devices == ()
     assert not full.place(asked(spec, replace(other, devices=("GPU-0",)))).fits
-    # Unless there is too little of the other memory as well.
+    # Main memory is too small as well, so a model there must be unloaded.
     assert not Box([gpu(0, 700)], available=0).fit().place(asked(spec, in_memory)).fits
 
 
-def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
+def test_losses_are_logged(spec: EngineSpec, caplog: pytest.LogCaptureFixture) -> None:
     target, drafter = models(spec)
     spared_mib = 384 + 400
     free_mib = spared_mib + (target.on_device(-1) + drafter.on_device(-1)) // MIB
@@ -149,7 +151,7 @@ def test_what_was_given_up_is_said(spec: EngineSpec, caplog: pytest.LogCaptureFi
 
 @pytest.mark.contract("sched.memory")
 @pytest.mark.parametrize("is_complete, devices", [(True, ()), (False, None)])
-def test_without_devices_all_lies_in_main_memory_unless_llama_cpp_finds_some(
+def test_without_devices_main_memory_is_used_unless_llama_cpp_finds_some(
     spec: EngineSpec, is_complete: bool, devices: tuple[str, ...] | None
 ) -> None:
     placement = Box([]).fit(is_complete=is_complete).place(asked(spec))
@@ -169,7 +171,7 @@ def test_four_fifths_of_main_memory_may_be_taken(spec: EngineSpec) -> None:
 
 @pytest.mark.contract("sched.memory")
 @pytest.mark.parametrize("total, leaves", [(16 * GIB, True), (3 * MIB, False)])
-def test_others_leave_for_a_drafter_where_all_of_main_memory_has_room_for_it(
+def test_models_are_unloaded_for_a_drafter_that_fits_into_all_of_main_memory(
     spec: EngineSpec, total: int, leaves: bool
 ) -> None:
     target, drafter = (model.total_bytes for model in models(spec))
@@ -181,7 +183,7 @@ def test_others_leave_for_a_drafter_where_all_of_main_memory_has_room_for_it(
 
 
 @pytest.mark.contract("options.runner")
-def test_a_gpu_that_is_not_there_is_the_callers_mistake(spec: EngineSpec) -> None:
+def test_a_missing_gpu_is_an_error_of_the_request(spec: EngineSpec) -> None:
     with pytest.raises(InvalidOption) as raised:
         Box([gpu(0, 4000)]).fit().place(asked(replace(spec, main_gpu=1)))
     assert str(raised.value) == (
@@ -190,12 +192,12 @@ def test_a_gpu_that_is_not_there_is_the_callers_mistake(spec: EngineSpec) -> Non
 
 
 @pytest.mark.contract("options.runner")
-def test_where_no_device_is_known_main_gpu_is_left_to_llama_cpp(spec: EngineSpec) -> None:
+def test_without_known_devices_llama_cpp_decides_on_main_gpu(spec: EngineSpec) -> None:
     spec = replace(spec, main_gpu=1)
     assert Box([]).fit(is_complete=False).place(asked(spec)).spec == spec
 
 
-def test_projectors_and_adapters_take_room_too(spec: EngineSpec, tmp_path: Path) -> None:
+def test_projectors_and_adapters_take_memory(spec: EngineSpec, tmp_path: Path) -> None:
     (tmp_path / "p").write_bytes(bytes(1000))
     (tmp_path / "a").write_bytes(bytes(200))
     more = replace(spec, projector=str(tmp_path / "p"), adapters=(str(tmp_path / "a"),))
@@ -205,9 +207,7 @@ def test_projectors_and_adapters_take_room_too(spec: EngineSpec, tmp_path: Path)
 
 
 @pytest.mark.parametrize("damaged", ["weights", "drafter"])
-def test_a_file_that_tells_nothing_takes_what_it_is_long(
-    spec: EngineSpec, tmp_path: Path, damaged: str
-) -> None:
+def test_an_unreadable_file_takes_its_size(spec: EngineSpec, tmp_path: Path, damaged: str) -> None:
     (tmp_path / "x").write_bytes(bytes(50_000))
     long = str(tmp_path / "x")
     spec = replace(spec, weights=long) if damaged == "weights" else replace(spec, drafter=long)
@@ -216,7 +216,7 @@ def test_a_file_that_tells_nothing_takes_what_it_is_long(
     assert dict(placement.bytes_by_device)["GPU-0"] > PROCESS_BYTES + 50_000
 
 
-def test_files_that_are_gone_are_left_to_the_engine() -> None:
+def test_missing_files_are_left_to_the_engine() -> None:
     gone = EngineSpec(weights="/nowhere", drafter="/nowhere/else")
     assert Box([]).fit().place(asked(gone)).fits
 
@@ -225,7 +225,7 @@ def test_files_that_are_gone_are_left_to_the_engine() -> None:
 
 
 class Simulator:
-    """llama.cpp's answers: half of what the upper bound says; None for the models that fail."""
+    """Fake simulated loads: half of the upper bound, or None for the failing models."""
 
     def __init__(self, *failing: str) -> None:
         self.failing = failing
@@ -309,14 +309,16 @@ def test_a_model_that_llama_cpp_cannot_simulate_counts_by_its_upper_bound(spec: 
     fit = box.fit(simulator)
     assert fit.place(asked(spec)) == box.fit().place(asked(spec))
     fit.place(asked(spec))
-    assert len(simulator.loads) == 2  # not asked again
+    assert len(simulator.loads) == 2  # failures are cached
 
 
-# ------------------------------------------------------------------------------ beside others
+# ------------------------------------------------------------------------------ other engines
 
 
 @pytest.mark.contract("sched.memory")
-def test_what_others_hold_mapped_is_not_free_though_the_system_says_so(spec: EngineSpec) -> None:
+def test_files_that_other_engines_map_do_not_count_as_free(
+    spec: EngineSpec,
+) -> None:
     spec = replace(spec, use_mmap=False)
     needed = sum(model.total_bytes for model in models(spec))
     total = 3 * needed + 10
@@ -328,7 +330,7 @@ def test_what_others_hold_mapped_is_not_free_though_the_system_says_so(spec: Eng
 
 @pytest.mark.contract("sched.memory")
 @pytest.mark.parametrize("use_mmap, fits", [(None, True), (True, True), (False, False)])
-def test_a_drafter_that_two_engines_map_lies_in_main_memory_once(
+def test_a_drafter_that_two_engines_map_counts_once(
     spec: EngineSpec, tmp_path: Path, use_mmap: bool | None, fits: bool
 ) -> None:
     spec = replace(spec, use_mmap=use_mmap)
@@ -341,7 +343,7 @@ def test_a_drafter_that_two_engines_map_lies_in_main_memory_once(
 
 
 @pytest.mark.contract("sched.memory")
-def test_what_lies_on_a_gpu_takes_no_main_memory(spec: EngineSpec) -> None:
+def test_models_on_a_gpu_take_no_main_memory(spec: EngineSpec) -> None:
     other = replace(spec, devices=("GPU-0",), weights=spec.weights)
     needed = sum(model.total_bytes for model in models(spec))
     total = needed * 5 // 4 + 5 + 2 * sum(model.in_main_memory(-1) for model in models(other))
@@ -350,7 +352,7 @@ def test_what_lies_on_a_gpu_takes_no_main_memory(spec: EngineSpec) -> None:
 
 
 @pytest.mark.contract("sched.memory")
-def test_what_lies_on_gpus_that_nobody_named_takes_no_main_memory(spec: EngineSpec) -> None:
+def test_models_on_unnamed_gpus_take_no_main_memory(spec: EngineSpec) -> None:
     needed = sum(model.total_bytes for model in models(spec))
     total = needed * 5 // 4 + 5
     box = Box([gpu(0, 4000)], available=total, total=total)
@@ -359,7 +361,7 @@ def test_what_lies_on_gpus_that_nobody_named_takes_no_main_memory(spec: EngineSp
     assert not box.fit().place(asked(on_cpu, on_cpu)).fits
 
 
-def test_a_layout_is_read_off_a_spec() -> None:
+def test_a_layout_follows_from_a_spec() -> None:
     spec = EngineSpec(weights="w", drafter="d", devices=("a", "b"), tensor_split=(5.0, 4.0))
     assert layout_of(spec, 8) == Layout(layers=((0, 5), (1, 4)), drafter=0)
     spec = replace(spec, tensor_split=(9.0, 0.0), draft_device=1)
@@ -372,10 +374,10 @@ def test_a_layout_is_read_off_a_spec() -> None:
     assert layout_of(replace(spec, draft_device=0), 8) == Layout(drafter=0)
 
 
-# ------------------------------------------------------------------------- late to be freed
+# ------------------------------------------------------------------------- memory freed late
 
 
-def test_memory_of_an_engine_that_has_gone_is_waited_for(spec: EngineSpec) -> None:
+def test_placement_waits_for_the_memory_of_an_ended_engine(spec: EngineSpec) -> None:
     free, taken = [gpu(0, 4000)], [gpu(0, 700)]
     box = Box(free, taken, taken, free)
     fit = box.fit()
@@ -385,7 +387,7 @@ def test_memory_of_an_engine_that_has_gone_is_waited_for(spec: EngineSpec) -> No
     assert box.slept == [0.1, 0.2]
 
 
-def test_memory_that_somebody_else_took_is_waited_for_once_and_not_long(spec: EngineSpec) -> None:
+def test_placement_waits_only_once_for_memory_that_another_process_took(spec: EngineSpec) -> None:
     box = Box([gpu(0, 4000)], [gpu(0, 700)])
     fit = box.fit()
     assert fit.place(asked(spec)).fits
@@ -395,7 +397,7 @@ def test_memory_that_somebody_else_took_is_waited_for_once_and_not_long(spec: En
     assert sum(box.slept) == pytest.approx(2.0)
 
 
-def test_a_little_more_than_was_thought_is_not_waited_for(spec: EngineSpec) -> None:
+def test_placement_does_not_wait_for_small_differences(spec: EngineSpec) -> None:
     box = Box([gpu(0, 4000)], [gpu(0, 3800)])
     fit = box.fit()
     fit.place(asked(spec))
@@ -403,8 +405,8 @@ def test_a_little_more_than_was_thought_is_not_waited_for(spec: EngineSpec) -> N
     assert box.slept == []
 
 
-def test_a_gpu_that_answers_again_is_not_waited_for(spec: EngineSpec) -> None:
-    """What others hold of it is not known from before."""
+def test_placement_does_not_wait_for_a_gpu_that_answers_again(spec: EngineSpec) -> None:
+    """The earlier readings do not include the memory that others hold on it."""
     box = Box([gpu(0, 4000)], [gpu(0, 4000), gpu(1, 1000)])
     fit = box.fit()
     fit.place(asked(spec))
@@ -412,8 +414,8 @@ def test_a_gpu_that_answers_again_is_not_waited_for(spec: EngineSpec) -> None:
     assert box.slept == []
 
 
-def test_every_engine_that_is_there_holds_what_a_process_takes(spec: EngineSpec) -> None:
-    """Two of three engines stay; what their processes hold is nobody else's."""
+def test_the_process_memory_of_resident_engines_is_expected(spec: EngineSpec) -> None:
+    """Two of three engines stay, so placement must not wait for their processes' memory."""
     spec = replace(spec, drafter=None)
     one, two, gone = (replace(spec, n_ctx=n, devices=("GPU-0",)) for n in (512, 1024, 2048))
     box = Box([gpu(0, 6000)], [gpu(0, 5200)])
@@ -423,7 +425,7 @@ def test_every_engine_that_is_there_holds_what_a_process_takes(spec: EngineSpec)
     assert box.slept == []
 
 
-def test_nobody_is_waited_for_while_all_are_there(spec: EngineSpec) -> None:
+def test_placement_does_not_wait_while_all_engines_stay(spec: EngineSpec) -> None:
     box = Box([gpu(0, 4000)], [gpu(0, 700)])
     fit = box.fit()
     there = fit.place(asked(spec)).spec
@@ -431,14 +433,14 @@ def test_nobody_is_waited_for_while_all_are_there(spec: EngineSpec) -> None:
     assert box.slept == []
 
 
-# --------------------------------------------------------------------------------- learned
+# --------------------------------------------------------------------------------- measurements
 
 
 @pytest.mark.parametrize(
     "n_bytes, warns",
     [(0, False), (63 * MIB, False), (65 * MIB, True), (-65 * MIB, False)],
 )
-def test_an_estimate_that_was_wrong_is_said(
+def test_a_wrong_estimate_is_logged(
     spec: EngineSpec, n_bytes: int, warns: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     target, drafter = models(spec)
@@ -454,7 +456,7 @@ def test_an_estimate_that_was_wrong_is_said(
     assert not warns or caplog.messages[0].startswith("d.gguf takes 6")
 
 
-def test_the_next_placement_knows_what_an_engine_took(tmp_path: Path) -> None:
+def test_the_next_placement_uses_the_measured_memory(tmp_path: Path) -> None:
     large = write_llama(tmp_path / "large.gguf", extra={"llama.context_length": 65_536})
     spec = EngineSpec(weights=str(large), n_ctx=65_536)
     (estimate,) = models(spec)
@@ -468,7 +470,7 @@ def test_the_next_placement_knows_what_an_engine_took(tmp_path: Path) -> None:
     assert after == before + estimate.cache_bytes
 
 
-def test_who_was_refused_before_gets_more_room_the_next_time(spec: EngineSpec) -> None:
+def test_a_refused_load_gets_more_memory_the_next_time(spec: EngineSpec) -> None:
     spec = replace(spec, drafter=None)
     fit = Box([gpu(0, 4000)]).fit()
     request = asked(spec)
@@ -480,7 +482,7 @@ def test_who_was_refused_before_gets_more_room_the_next_time(spec: EngineSpec) -
     assert after == pytest.approx(1.25 * before, rel=0.01)
 
 
-def test_what_a_process_takes_of_a_gpu_beside_its_models_is_measured(spec: EngineSpec) -> None:
+def test_the_process_memory_on_a_gpu_is_measured(spec: EngineSpec) -> None:
     box = Box([gpu(0, 4000), gpu(1, 4000)], [gpu(0, 4000), gpu(1, 3400)])
     fit = box.fit()
     placed = fit.place(asked(replace(spec, main_gpu=1))).spec
@@ -493,12 +495,12 @@ def test_what_a_process_takes_of_a_gpu_beside_its_models_is_measured(spec: Engin
     assert dict(placement.bytes_by_device)["GPU-1"] == on_gpu + 500 * MIB
 
 
-def test_what_another_engine_takes_meanwhile_is_no_context(spec: EngineSpec) -> None:
+def test_the_memory_of_another_engine_is_not_counted_as_process_memory(spec: EngineSpec) -> None:
     box = Box([gpu(0, 4000)])
     fit = box.fit()
     placed = fit.place(asked(spec)).spec
     other = fit.place(asked(replace(spec, n_ctx=256), placed)).spec
-    box.readings = [[gpu(0, 2500)]]  # 1.5 GiB: both of them
+    box.readings = [[gpu(0, 2500)]]  # 1.5 GiB: both engines together
     facts = EngineFacts(n_ctx=512, n_ctx_train=512, n_vocab=1, target=taken(0))
     fit.record_usage(placed, facts)
     box.readings = [[gpu(0, 4000)]]
@@ -507,7 +509,7 @@ def test_what_another_engine_takes_meanwhile_is_no_context(spec: EngineSpec) -> 
     assert other.devices == ("GPU-0",)
 
 
-def test_who_was_refused_is_known_though_another_was_placed_since(spec: EngineSpec) -> None:
+def test_a_refusal_is_remembered_after_the_placement_of_another_model(spec: EngineSpec) -> None:
     spec = replace(spec, drafter=None)
     fit = Box([gpu(0, 4000)]).fit()
     placed = fit.place(replace(asked(spec), n_refusals=1)).spec
@@ -538,8 +540,8 @@ def test_nothing_is_placed_while_usage_is_recorded(spec: EngineSpec) -> None:
     assert held == [True, True]
 
 
-def test_main_memory_is_no_gpus_own(spec: EngineSpec) -> None:
-    """Of an integrated GPU anybody takes."""
+def test_the_memory_of_integrated_gpus_is_not_measured(spec: EngineSpec) -> None:
+    """Any process may use the main memory of an integrated GPU."""
     shared = replace(gpu(0, 4000), kind=DeviceKind.INTEGRATED)
     fit = Box([shared], [replace(shared, free_bytes=3000 * MIB)], [shared]).fit()
     before = fit.place(asked(spec))

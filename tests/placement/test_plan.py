@@ -1,4 +1,4 @@
-"""The rules of placement, one by one; the table has them together."""
+"""Check each rule of placement; `placements.toml` tests their combinations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def integrated(gib: int) -> Device:
     return replace(device, total_bytes=gib * GIB, free_bytes=gib * GIB, kind=DeviceKind.INTEGRATED)
 
 
-# ------------------------------------------------------------------------ the caller's words
+# ------------------------------------------------------------------------ request options
 
 
 @pytest.mark.contract("options.runner")
@@ -47,14 +47,14 @@ def test_num_gpu_0_is_for_the_drafter_too_wherever_the_settings_want_it() -> Non
 
 
 @pytest.mark.contract("options.runner")
-def test_main_gpu_is_a_number_among_those_that_are_there() -> None:
+def test_main_gpu_is_an_index_of_the_present_gpus() -> None:
     assert replace(PAIR, main_gpu=1).place(gpus("24+24")).spec.devices == ("GPU-1",)
     with pytest.raises(InvalidOption, match=r'"main_gpu" is 2, .* there is 0 \(.*\), 1 \(.*\)$'):
         replace(PAIR, main_gpu=2).place(gpus("24+24"))
 
 
 @pytest.mark.contract("options.runner")
-def test_more_layers_than_there_are_is_all_of_them() -> None:
+def test_a_layer_count_above_the_models_is_all_layers() -> None:
     spec = replace(PAIR, num_gpu=999).place(gpus("24")).spec
     assert spec.n_gpu_layers == -1
     assert layers(PAIR, spec) == {"GPU-0": 33}
@@ -64,13 +64,13 @@ def test_more_layers_than_there_are_is_all_of_them() -> None:
     "asked",
     [{"num_gpu": 0}, {"num_gpu": 9}, {"num_gpu": 999}, {"main_gpu": 3}, {"main_gpu": -1}],
 )
-def test_without_gpus_nothing_that_is_said_of_them_makes_another_engine(
+def test_without_gpus_their_options_do_not_change_the_engine(
     asked: dict[str, Any],
 ) -> None:
     assert replace(PAIR, **asked).place(()).spec == PAIR.place(()).spec
 
 
-def test_the_same_place_is_the_same_engine_whatever_was_asked_for() -> None:
+def test_options_with_the_same_placement_give_the_same_engine() -> None:
     one, two = gpus("24"), gpus("24+24")
     everywhere = PAIR.place(one).spec
     assert replace(PAIR, num_gpu=33, main_gpu=0).place(one).spec == everywhere
@@ -81,7 +81,7 @@ def test_the_same_place_is_the_same_engine_whatever_was_asked_for() -> None:
     assert replace(PAIR, main_gpu=1).place(two).spec.main_gpu == 1
 
 
-def test_so_many_layers_as_the_caller_wants_are_tried_though_they_do_not_fit() -> None:
+def test_the_requested_number_of_layers_is_tried_even_if_it_does_not_fit() -> None:
     case = replace(LARGE, num_gpu=70)
     assert not case.place(gpus("24+8"), GiveUp.DRAFTER).fits
     spec = case.place(gpus("24+8")).spec
@@ -91,7 +91,7 @@ def test_so_many_layers_as_the_caller_wants_are_tried_though_they_do_not_fit() -
     assert there["GPU-0"] / there["GPU-1"] == pytest.approx(22.3 / 7.0, rel=0.1)
 
 
-def test_layers_that_the_caller_fixes_are_split_where_one_gpu_is_too_small() -> None:
+def test_the_requested_layers_are_split_if_one_gpu_is_too_small() -> None:
     case = replace(LARGE, num_gpu=60)
     placement = case.place(gpus("24+24"), GiveUp.NOTHING)
     assert placement.fits
@@ -103,48 +103,48 @@ def test_layers_that_the_caller_fixes_are_split_where_one_gpu_is_too_small() -> 
 # ------------------------------------------------------------------------------- which GPUs
 
 
-def test_a_projector_lies_on_the_first_gpu_which_is_the_targets() -> None:
+def test_a_projector_is_on_the_first_gpu_of_the_target() -> None:
     case = replace(PAIR, target="llama3.1:8b F16", draft_device="GPU-0", extra=1.0)
     spec = case.place(gpus("24+24")).spec
     assert (spec.devices, spec.draft_device) == (("GPU-1", "GPU-0"), 1)
     assert spec.tensor_split == (33.0, 0.0)
 
 
-def test_beside_its_target_on_one_gpu_a_drafter_needs_no_word() -> None:
+def test_a_drafter_on_its_targets_only_gpu_needs_no_device() -> None:
     spec = PAIR.place(gpus("24")).spec
     assert (spec.draft_device, spec.tensor_split, spec.n_gpu_layers) == (None, (), -1)
 
 
-def test_a_drafter_is_whole_beside_a_target_that_is_cut() -> None:
+def test_a_drafter_stays_whole_if_its_target_is_cut() -> None:
     spec = replace(PAIR, num_gpu=5).place(gpus("24")).spec
     assert (spec.n_gpu_layers, spec.devices, spec.draft_device) == (5, ("GPU-0",), 0)
 
 
-def test_to_spread_is_to_use_all_gpus_that_can_hold_something() -> None:
+def test_spread_uses_all_gpus_with_enough_memory() -> None:
     spread = replace(PAIR, spread=True)
     assert set(layers(PAIR, spread.place(gpus("24+24+24")).spec)) == {"GPU-0", "GPU-1", "GPU-2"}
     full = replace(gpus("24")[0], index=1, id="GPU-1", free_bytes=500 * MIB)
     assert set(layers(PAIR, spread.place((*gpus("24"), full)).spec)) == {"GPU-0"}
 
 
-def test_a_split_is_over_the_emptiest() -> None:
+def test_a_split_uses_the_emptiest_gpus() -> None:
     case = Case(target="qwen2.5:32b Q4_K_M", n_ctx=32_768)  # 26.3 GiB: 8 and 24 GB would do
     assert case.place(gpus("24+8+24")).spec.devices == ("GPU-0", "GPU-2")
 
 
-def test_of_many_gpus_the_emptiest_are_tried() -> None:
+def test_with_many_gpus_the_emptiest_are_tried() -> None:
     spec = LARGE.place(gpus("+".join(["8"] * 12)), GiveUp.NOTHING).spec
     assert spec.drafter == LARGE.drafter
     assert 7 <= len(spec.devices or ()) <= 8
 
 
-def test_a_gpu_of_its_own_memory_is_better_than_one_that_shares_ours() -> None:
+def test_a_gpu_with_its_own_memory_is_preferred_to_an_integrated_one() -> None:
     shared = replace(integrated(16), index=1, id="Vulkan1")
     assert PAIR.place((*gpus("24"), shared)).spec.devices == ("GPU-0",)
 
 
-def test_an_integrated_gpu_takes_of_main_memory() -> None:
-    case = replace(PAIR, n_ctx=32_768)  # 8.4 and 1.9 GiB on the GPU, 0.5 GiB beside it
+def test_an_integrated_gpu_uses_main_memory() -> None:
+    case = replace(PAIR, n_ctx=32_768)  # 8.4 and 1.9 GiB on the GPU, 0.5 GiB elsewhere
     assert replace(case, ram=17).place([integrated(16)], GiveUp.NOTHING).fits
     assert not replace(case, ram=14).place([integrated(16)], GiveUp.NOTHING).fits
     spec = replace(case, ram=14).place([integrated(16)], GiveUp.DRAFTER).spec
@@ -154,7 +154,7 @@ def test_an_integrated_gpu_takes_of_main_memory() -> None:
 # ------------------------------------------------------------------------ drafters elsewhere
 
 
-def test_a_drafter_that_is_to_lie_in_main_memory_needs_room_there() -> None:
+def test_a_drafter_for_main_memory_must_fit_there() -> None:
     case = replace(PAIR, draft_device="cpu")
     spec = case.place(gpus("8"), GiveUp.NOTHING).spec
     assert (spec.devices, spec.draft_on_cpu, spec.draft_device) == (("GPU-0",), True, None)
@@ -163,14 +163,14 @@ def test_a_drafter_that_is_to_lie_in_main_memory_needs_room_there() -> None:
     assert "main memory has " in spec.no_pair_detail
 
 
-def test_a_drafter_in_main_memory_stays_beside_a_target_that_is_partly_there() -> None:
+def test_a_drafter_stays_in_main_memory_with_a_part_of_its_target() -> None:
     spec = replace(LARGE, draft_device="cpu").place(gpus("24")).spec
     assert spec.draft_on_cpu
     assert 0 < layers(LARGE, spec)["GPU-0"] < 81
 
 
-def test_a_drafter_has_the_gpu_that_is_named_though_its_target_is_on_none() -> None:
-    small = replace(gpus("8")[0], free_bytes=1900 * MIB)  # a GiB of it may be taken
+def test_a_drafter_gets_the_named_gpu_even_if_its_target_is_on_none() -> None:
+    small = replace(gpus("8")[0], free_bytes=1900 * MIB)  # one GiB of it may be used
     spec = replace(LARGE, draft_device="GPU-0", ram=128).place([small]).spec
     assert (spec.devices, spec.n_gpu_layers, spec.draft_device) == (("GPU-0",), 0, 0)
     assert spec.drafter == LARGE.drafter
@@ -178,7 +178,7 @@ def test_a_drafter_has_the_gpu_that_is_named_though_its_target_is_on_none() -> N
 
 
 @pytest.mark.parametrize("level", GiveUp)
-def test_a_device_for_drafters_that_is_lost_is_said_and_nobody_leaves_for_it(
+def test_a_lost_device_for_drafters_is_reported_and_unloads_no_model(
     level: GiveUp,
 ) -> None:
     placement = replace(PAIR, draft_device="GPU-1").place(gpus("24"), level)
@@ -190,10 +190,10 @@ def test_a_device_for_drafters_that_is_lost_is_said_and_nobody_leaves_for_it(
     )
 
 
-# -------------------------------------------------------------------------- what is given up
+# -------------------------------------------------------------------------- losses
 
 
-def test_memory_that_was_refused_makes_everything_larger() -> None:
+def test_refused_memory_increases_all_estimates() -> None:
     case = replace(PAIR, target="llama3.1:8b F16", n_ctx=0)
     given_up = [replace(case, n_refusals=n).place(gpus("24")).spec for n in range(5)]
     assert [(spec.n_ctx, spec.drafter is not None) for spec in given_up[:3]] == [
@@ -206,8 +206,8 @@ def test_memory_that_was_refused_makes_everything_larger() -> None:
     assert n_layers == sorted(n_layers, reverse=True)
 
 
-def test_memory_that_was_refused_to_an_engine_alone_is_not_there() -> None:
-    """However much of the GPU seems to be free: what was asked for is given up step by step."""
+def test_memory_refused_to_the_only_engine_counts_as_missing() -> None:
+    """The request shrinks step by step, even if the GPU seems to have enough free memory."""
     case = replace(PAIR, n_ctx=0)
     given_up = [
         replace(case, n_refusals=n, n_refused_alone=n).place(gpus("80")).spec for n in range(4)
@@ -219,7 +219,7 @@ def test_memory_that_was_refused_to_an_engine_alone_is_not_there() -> None:
     assert {spec.n_gpu_layers for spec in given_up} == {-1}
 
 
-def test_a_context_that_was_asked_for_stays_and_layers_are_given_up() -> None:
+def test_a_requested_context_stays_and_layers_are_given_up() -> None:
     case = replace(PAIR, drafter=None, n_ctx=4096)
     first, second = (
         replace(case, n_refusals=n, n_refused_alone=n).place(gpus("24")).spec for n in range(2)
@@ -229,7 +229,7 @@ def test_a_context_that_was_asked_for_stays_and_layers_are_given_up() -> None:
     assert 0 < second.n_gpu_layers < 30
 
 
-def test_refused_main_memory_is_not_there_either() -> None:
+def test_refused_main_memory_counts_as_missing_too() -> None:
     case = replace(PAIR, n_ctx=0)
     refused = replace(case, n_refusals=1, n_refused_alone=1)
     assert case.place(()).spec.drafter is not None
@@ -251,12 +251,12 @@ def test_a_shorter_context_or_a_smaller_cache_may_help() -> None:
     )
 
 
-def test_no_help_is_promised_that_is_none() -> None:
+def test_messages_suggest_only_options_that_help() -> None:
     assert said(replace(PAIR, drafter="llama3.1:8b Q8_0"), gpus("8")).endswith(" left for it")
 
 
-def test_a_smaller_cache_of_the_target_is_of_no_use_to_a_drafter_elsewhere() -> None:
-    """The drafter's own cache of 4 GiB is what counts."""
+def test_a_smaller_cache_of_the_target_does_not_help_a_drafter_elsewhere() -> None:
+    """Only the drafter's own cache of 4 GiB counts there."""
     large, small = gpus("24+24")
     cards = [large, replace(small, free_bytes=3000 * MIB)]
     case = replace(PAIR, n_ctx=131_072, draft_device="GPU-1")
@@ -265,7 +265,7 @@ def test_a_smaller_cache_of_the_target_is_of_no_use_to_a_drafter_elsewhere() -> 
     assert replace(case, cache="q8_0").place(cards).spec.drafter is None
 
 
-def test_what_is_promised_to_make_room_does() -> None:
+def test_suggested_options_make_the_drafter_fit() -> None:
     case = replace(PAIR, drafter="llama3.2:3b Q4_K_M")
     for better in (replace(case, n_ctx=2048), replace(case, cache="q8_0")):
         assert better.place(gpus("8"), GiveUp.NOTHING).spec.drafter
@@ -274,7 +274,7 @@ def test_what_is_promised_to_make_room_does() -> None:
     assert replace(small, cache="q8_0").place(gpus("12")).spec.drafter
 
 
-def test_slots_that_take_the_room_of_a_drafter_are_said() -> None:
+def test_slots_that_take_the_memory_of_a_drafter_are_reported() -> None:
     case = replace(PAIR, n_slots=16)
     assert said(case, gpus("16")).endswith(
         ": a num_ctx of 2048 or OLLAMA_NUM_PARALLEL=8 or OLLAMA_KV_CACHE_TYPE=q8_0 would help"
@@ -282,18 +282,18 @@ def test_slots_that_take_the_room_of_a_drafter_are_said() -> None:
     assert replace(case, n_slots=8).place(gpus("16"), GiveUp.NOTHING).spec.drafter
 
 
-def test_several_gpus_that_work_at_once_keep_copies_of_what_they_are_handed() -> None:
-    """Three more, of a mask and of the rows of one batch."""
+def test_gpus_that_work_in_parallel_keep_copies_of_their_inputs() -> None:
+    """GPUs and main memory each keep three more copies of a mask and of the rows of a batch."""
     case = Case(target="qwen2.5:32b Q4_K_M", n_ctx=32_768)
     whole, cut = (replace(case, num_gpu=n).place(gpus("24+24")) for n in (-1, 64))
     everything, without = (sum(dict(p.bytes_by_device).values()) for p in (whole, cut))
     mask, rows = 2 * 32_768 * 512, 4 * 5120 * 512
     copies = 3 * (mask + rows) * 3  # on two of them, and in main memory
-    streamed = 2 * shape(case.target).layer_bytes[0]  # through both
+    streamed = 2 * shape(case.target).layer_bytes[0]  # over both
     assert everything - without == copies - streamed
 
 
-def test_a_target_that_is_cut_says_so() -> None:
+def test_a_cut_target_is_reported() -> None:
     assert said(LARGE, gpus("24")).startswith("only 4")
     assert said(LARGE, gpus("24")).endswith(
         "of the model's 80 layers fit on NVIDIA GeForce RTX 4090, and llama3.2:1b Q4_K_M would"
@@ -312,7 +312,7 @@ def test_a_context_is_as_long_as_layers_allow_and_no_longer_than_the_least() -> 
 
 
 def test_a_cut_target_leaves_room_to_bring_a_layer_over() -> None:
-    """Long prompts are read on the GPU, with the weights that lie elsewhere one after the other."""
+    """For long prompts, the GPU gets the weights from main memory one layer at a time."""
     (card,) = gpus("24")
     placement = replace(LARGE, drafter=None).place([card])
     there = dict(placement.bytes_by_device)["GPU-0"]
@@ -340,8 +340,8 @@ def test_the_reserve_shrinks_before_a_layer_is_left_out(free_mib: int, n_layers:
 
 
 @pytest.mark.parametrize("free_mib", [1000, 1450])
-def test_where_not_one_layer_pays_main_memory_holds_all(free_mib: int) -> None:
-    """With 1450 MiB the output would fit, 411 MiB of it, and no more."""
+def test_if_no_layer_pays_main_memory_holds_all(free_mib: int) -> None:
+    """With 1450 MiB free, only the output of 411 MiB would fit."""
     (card,) = gpus("8")
     nearly_full = replace(card, free_bytes=free_mib * MIB)
     placement = replace(PAIR, n_ctx=0).place([nearly_full])

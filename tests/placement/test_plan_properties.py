@@ -1,4 +1,4 @@
-"""What holds of every placement, whatever is asked of whatever machine."""
+"""Check properties of every placement, for any request and machine."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from specd.placement.planner import PROCESS_BYTES, SHARE, MachineMemory, Model
 from tests.placement.placement_cases import layers_by_llama_cpp
 
 LEAST_CTX = 256
-#: What stays free of a GPU of this size.
+#: Memory that stays free on a GPU of this size.
 RESERVE = 384 * MIB
 TOTAL_GPU, TOTAL_RAM = 8192, 12_000
 
 
 @dataclass(frozen=True)
 class Size:
-    """Of a model, in MiB; its cache in MiB per 1024 tokens and block."""
+    """The sizes of a model in MiB; its cache in MiB per 1024 tokens and block."""
 
     blocks: tuple[int, ...]
     cache: int
@@ -74,7 +74,7 @@ def gpu(index: int, free_mib: int, kind: DeviceKind = DeviceKind.DISCRETE) -> De
 
 
 class Quality(NamedTuple):
-    """What counts, in the order in which it counts, but for a third of context for a drafter."""
+    """The goals of placement by priority; a drafter is worth up to a third of the context."""
 
     fits: bool
     n_layers: int
@@ -111,7 +111,7 @@ class Asked:
 
     @property
     def is_lost(self) -> bool:
-        """The device that the settings name for drafters is not there."""
+        """Return whether the device that the settings name for drafters is missing."""
         named = self.placement_config.draft_device
         may = bool(self.devices) and self.num_gpu != 0
         return may and named.startswith("id-") and named not in {d.id for d in self.devices}
@@ -142,7 +142,7 @@ class Asked:
 
     @property
     def ever_drafts(self) -> bool:
-        """Whether the whole of it fits, where nobody else is."""
+        """Return whether the whole pair fits on a machine without other models."""
         empty = replace(self, free=(TOTAL_GPU,) * len(self.free), ram=TOTAL_RAM, n_refusals=0)
         placement = empty.place(GiveUp.NOTHING)
         return placement.fits and placement.spec.drafter is not None
@@ -152,7 +152,7 @@ class Asked:
         return sum(device != "" for device in layers)
 
     def taken(self, spec: core.EngineSpec) -> Counter[str]:
-        """Bytes by device, counted by llama.cpp's rule from what the engine is told."""
+        """Return the bytes per device by llama.cpp's rule, from the engine's spec."""
         target = self.target.at(spec.n_ctx)
         bytes_of = [block.weights_bytes + block.cache_bytes for block in target.blocks]
         layers = layers_by_llama_cpp(spec, len(target.blocks))
@@ -201,7 +201,7 @@ LEVELS = st.sampled_from(GiveUp)
 def test_no_device_gets_more_than_it_has(asked: Asked, level: GiveUp) -> None:
     placement = asked.place(level)
     if asked.num_gpu > 0 and level is GiveUp.ANYTHING:
-        return  # so many layers are the caller's word
+        return  # the request fixes the number of layers
     if placement.fits:
         taken = asked.taken(placement.spec)
         for device in asked.devices:
@@ -210,7 +210,7 @@ def test_no_device_gets_more_than_it_has(asked: Asked, level: GiveUp) -> None:
 
 
 @given(ASKED, LEVELS)
-def test_what_is_said_to_be_taken_is_what_llama_cpp_takes(asked: Asked, level: GiveUp) -> None:
+def test_the_reported_bytes_match_llama_cpp(asked: Asked, level: GiveUp) -> None:
     placement = asked.place(level)
     said = Counter(dict(placement.bytes_by_device))
     if placement.fits and placement.spec.devices is not None:
@@ -221,7 +221,7 @@ def test_what_is_said_to_be_taken_is_what_llama_cpp_takes(asked: Asked, level: G
 
 
 @given(ASKED, LEVELS)
-def test_main_memory_is_overdrawn_by_a_target_alone_that_nobody_stands_in_the_way_of(
+def test_only_a_target_without_a_drafter_may_exceed_main_memory(
     asked: Asked, level: GiveUp
 ) -> None:
     placement = asked.place(level)
@@ -253,7 +253,7 @@ def test_nothing_is_given_up_without_need(asked: Asked) -> None:
 @given(ASKED, sizes(4000), LEVELS)
 @example(Asked(Size((100,), 0, 10, 0), None, (), 8000), Size((39_000,), 0, 10, 0), GiveUp.NOTHING)
 @example(Asked(Size((100,), 0, 10, 0), None, (2000,), 0), Size((8000,), 0, 10, 0), GiveUp.NOTHING)
-def test_nobody_leaves_for_a_drafter_that_no_empty_machine_has_room_for(
+def test_no_model_is_unloaded_for_a_drafter_that_never_fits(
     asked: Asked, drafter: Size, level: GiveUp
 ) -> None:
     alone = replace(asked, drafter=None).place(level)
@@ -263,12 +263,12 @@ def test_nobody_leaves_for_a_drafter_that_no_empty_machine_has_room_for(
         assert placement.fits
         assert placement.spec.drafter is None
     elif level is GiveUp.NOTHING:
-        # For one that has room somewhere others do, and for a target always.
+        # Other models are unloaded for a drafter that can fit, and always for a target.
         assert not placement.fits or placement.spec.drafter is not None
 
 
 @given(ASKED)
-def test_a_drafter_never_lies_in_main_memory_beside_a_target_on_a_gpu_unbidden(
+def test_only_the_setting_puts_a_drafter_in_main_memory(
     asked: Asked,
 ) -> None:
     spec = asked.place().spec
@@ -280,8 +280,7 @@ def test_a_drafter_never_lies_in_main_memory_beside_a_target_on_a_gpu_unbidden(
 
 
 @given(ASKED)
-def test_a_drafter_that_is_given_up_has_no_place(asked: Asked) -> None:
-    """Not with what is left of all the rest."""
+def test_a_drafter_is_given_up_only_if_it_does_not_fit(asked: Asked) -> None:
     given_up = asked.place().spec
     assume(asked.drafter is not None and given_up.drafter is None)
     assert given_up.no_pair_reason == core.NoPair.NO_VRAM
@@ -301,8 +300,7 @@ def test_a_drafter_that_is_given_up_has_no_place(asked: Asked) -> None:
     [0, 200, 0, 0],
 )
 def test_more_memory_is_never_worse(asked: Asked, level: GiveUp, more: Sequence[int]) -> None:
-    # Where the caller fixes the layers, or memory is shared, more of one thing may mean less of
-    # another.
+    # With a fixed number of layers or shared memory, more of one memory may mean less of another.
     asked = replace(asked, integrated=False, num_gpu=min(asked.num_gpu, 0))
     larger = replace(asked, free=tuple(map(sum, zip(asked.free, more, strict=False))))
     assert larger.quality(level).is_no_worse_than(asked.quality(level))
@@ -315,7 +313,7 @@ def test_more_main_memory_is_never_worse(asked: Asked, level: GiveUp, more: int)
 
 
 @given(ASKED, LEVELS)
-def test_who_was_refused_memory_asks_for_less(asked: Asked, level: GiveUp) -> None:
+def test_a_refused_load_requests_less_memory(asked: Asked, level: GiveUp) -> None:
     asked = replace(asked, num_gpu=min(asked.num_gpu, 0))
     refused = replace(asked, n_refusals=asked.n_refusals + 1)
     assert asked.quality(level).is_no_worse_than(refused.quality(level))

@@ -1,4 +1,4 @@
-"""Shelves × machines: what an expert would write down, row by row (`placements.toml`)."""
+"""Compare placements of published models with an expert's table (`placements.toml`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_models_lie_where_an_expert_would_put_them(row: dict[str, Any]) -> None:
     least = _GIVES[row["gives"]]
     for less in range(least):
         placement = case.place(free, GiveUp(less))
-        # Nobody is sent away for a drafter that has no room even where nobody is.
+        # No model is unloaded for a drafter that does not fit on the empty machine.
         hopeless = row["gives"] == "drafter" and not row.get("loaded")
         assert not placement.fits or (hopeless and placement == case.place(free, GiveUp.DRAFTER))
     if row["place"] == "others leave":
@@ -88,7 +88,7 @@ def test_the_table_has_all_machines_and_a_reason_for_every_row() -> None:
     assert len({_name(row) + str(row) for row in ROWS}) == len(ROWS)
 
 
-#: Sizes of files on Hugging Face, GB.
+#: Sizes of the files on Hugging Face, in GB.
 @pytest.mark.parametrize(
     "name, gb",
     [
@@ -123,9 +123,7 @@ def test_the_table_has_all_machines_and_a_reason_for_every_row() -> None:
         ("nomic-embed-text F16", 0.274),
     ],
 )
-def test_the_models_of_the_table_are_as_large_as_those_that_are_published(
-    name: str, gb: float
-) -> None:
+def test_the_models_of_the_table_have_the_published_sizes(name: str, gb: float) -> None:
     assert shape(name).weights_bytes == pytest.approx(gb * 1e9, rel=0.02)
 
 

@@ -1,4 +1,4 @@
-"""What engines that are there hold, by what they were told."""
+"""Check the memory that resident engines hold according to their specs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_layers_are_counted_on_the_device_that_has_them() -> None:
     assert on_devices["b"] == 404 + 7000 + 30
 
 
-def test_more_layers_than_there_are_is_all_of_them() -> None:
+def test_a_layer_count_above_the_models_is_all_layers() -> None:
     assert layout_of(replace(PAIR, n_gpu_layers=999), 4) == Layout(layers=((0, 5),), drafter=0)
 
 
@@ -54,13 +54,13 @@ def test_every_engine_is_a_process_on_each_of_its_devices() -> None:
         ({"devices": (), "use_mmap": False}, set()),
     ],
 )
-def test_a_file_that_lies_on_a_gpu_is_not_shared_in_main_memory(
+def test_a_file_on_a_gpu_is_not_shared_in_main_memory(
     changed: dict[str, object], mapped: set[str]
 ) -> None:
     assert held(replace(PAIR, **changed)).mapped == mapped  # type: ignore[arg-type]
 
 
-def test_who_does_not_map_its_files_shares_none() -> None:
+def test_an_engine_that_does_not_map_its_files_shares_none() -> None:
     found = held(replace(PAIR, devices=()))
     assert found.mapped_weights(PAIR) == (True, True)
     assert found.mapped_weights(replace(PAIR, drafter="other")) == (True, False)

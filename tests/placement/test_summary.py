@@ -1,4 +1,4 @@
-"""The line that says where a model went."""
+"""Check the log line about the placement of a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def line(case: Case, cards: str, give_up: core.GiveUp = core.GiveUp.ANYTHING) ->
     return describe_placement(request, placement, machine, model(case.target).at(4096))
 
 
-def test_a_model_that_is_cut_says_what_was_given_up() -> None:
+def test_the_line_of_a_cut_model_names_the_losses() -> None:
     words = line(LARGE, "24")
     assert words.startswith("llama3.3:70b Q4_K_M takes 2")
     assert " of 23.6 GiB free on NVIDIA GeForce RTX 4090 (0) and 1" in words
@@ -34,12 +34,12 @@ def test_a_model_that_is_cut_says_what_was_given_up() -> None:
     assert "; no drafter, because only 4" in words
 
 
-def test_a_model_in_main_memory_says_so() -> None:
+def test_the_line_of_a_model_in_main_memory() -> None:
     words = line(replace(LARGE, drafter=None, n_ctx=131_072, ram=256), "")
     assert words.endswith(" of 62.0 GiB free in main memory; 131072 tokens of context")
 
 
-def test_who_has_to_wait_is_told_for_what() -> None:
+def test_the_line_of_a_waiting_model_has_the_reason() -> None:
     words = line(LARGE, "24+8", core.GiveUp.DRAFTER)
     assert words.startswith("llama3.3:70b Q4_K_M needs about 4")
     assert words.endswith(
@@ -51,11 +51,11 @@ def test_who_has_to_wait_is_told_for_what() -> None:
 SMALL = Case(target="llama3.2:1b Q4_K_M", n_ctx=4096, name="mine:latest")
 
 
-def test_a_model_has_the_name_that_people_gave_it() -> None:
+def test_a_model_has_its_readable_name() -> None:
     assert line(SMALL, "24").startswith("mine:latest takes 1.")
 
 
-def test_what_is_free_and_may_not_be_taken_is_no_room() -> None:
+def test_free_memory_that_is_reserved_does_not_count() -> None:
     card = replace(gpus("24")[0], free_bytes=GIB // 2)
     request = SMALL.request((card,), core.GiveUp.NOTHING)
     placement = SMALL.place((card,), core.GiveUp.NOTHING)
@@ -73,14 +73,14 @@ def test_what_is_free_and_may_not_be_taken_is_no_room() -> None:
     )
 
 
-def test_who_waits_for_room_for_both_says_so() -> None:
+def test_the_line_of_a_pair_that_waits_for_memory() -> None:
     case = replace(SMALL, target="llama3.1:8b Q4_K_M", drafter="llama3.2:1b Q4_K_M")
     card = replace(gpus("24")[0], free_bytes=7 * GIB)
     shortage = case.place((card,), core.GiveUp.NOTHING).shortage
     assert shortage.startswith("mine:latest with llama3.2:1b Q4_K_M needs about 5.")
 
 
-def test_what_is_tried_though_there_is_no_memory_says_what_is_missing() -> None:
+def test_the_line_of_an_attempt_without_memory_has_the_shortage() -> None:
     case = replace(SMALL, target="llama3.3:70b Q4_K_M", drafter="llama3.2:1b Q4_K_M", ram=22)
     placement = case.place(())
     assert placement.fits
