@@ -50,7 +50,7 @@ def waiter(
 
 
 class Roomy(Scheduler):
-    """A scheduler with memory for `n_room` tokens of context, or for what a request insists on."""
+    """A scheduler with memory for `n_room` tokens of context, but at least a request's minimum."""
 
     n_room = 2**62
 
@@ -72,7 +72,7 @@ class Narrow(Roomy):
 
 
 def fits(question: Place, **changed: Any) -> core.Placement:
-    """It fits as it was asked for, or with something `changed` in how."""
+    """Return a placement that fits as requested, or with the `changed` fields of the spec."""
     return core.Placement(spec=replace(question.request.spec, **changed), fits=True)
 
 

@@ -43,7 +43,7 @@ def learn_nothing(spec: core.EngineSpec, facts: core.EngineFacts) -> None:
 
 
 class LoadableEngine(FakeEngine):
-    """Has loaded when the test says so; ends when it is asked to."""
+    """An engine that has loaded when the test sets `loading`, and ends on request."""
 
     def __init__(self, spec: core.LoadSpec) -> None:
         self.spec = spec
@@ -75,7 +75,7 @@ class LoadableEngine(FakeEngine):
 
 
 class Starter:
-    """Engines in the order of their starts."""
+    """A starter that queues its engines in the order of their starts."""
 
     def __init__(self) -> None:
         self.started: asyncio.Queue[LoadableEngine] = asyncio.Queue()
@@ -390,7 +390,7 @@ async def test_an_answer_without_memory_unloads_the_idle_models(words: str, n_le
         with pytest.raises(errors.EngineError, match=words):
             async with lease(loop, "b"):
                 raise failed.error()
-        async with lease(loop, "b"):  # it is there still, and the inbox has been read
+        async with lease(loop, "b"):  # the model is still loaded, and the inbox has been read
             assert len(loop.residents()) == n_left
 
 
@@ -432,9 +432,9 @@ async def test_a_stuck_engine_is_reported_until_it_has_ended() -> None:
         engine.loading.set_result(FACTS)
         await asking
         engine.is_stuck = True
-        assert loop.stuck() == []  # it is not known yet that it must go
+        assert loop.stuck() == []  # the scheduler has not stopped it
         engine.stop()
-        # Another one takes its place all the same.
+        # Another engine replaces it nevertheless.
         again = asyncio.create_task(take(loop))
         (await starter.started.get()).loading.set_result(FACTS)
         await again

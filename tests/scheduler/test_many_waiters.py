@@ -17,7 +17,7 @@ N = 2000
 
 
 class Counted:
-    """A scheduler that knows how many waiters were looked at."""
+    """A scheduler that counts the waiters that it examines."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -62,7 +62,7 @@ def test_thousands_of_requests_wait_for_a_busy_model_to_be_unloaded() -> None:
     s = counted.scheduler
     first, second = load(s, waiter(1, "a")), load(s, waiter(2, "b"))
     for n in range(3, N):
-        assert s.request(waiter(n, "c" if n % 2 else "a")) == []  # "a" has to leave for "c"
+        assert s.request(waiter(n, "c" if n % 2 else "a")) == []  # "a" must be unloaded for "c"
     for n in range(3, N, 2):
         s.release(n, 0.0)
     assert counted.n < 20 * N

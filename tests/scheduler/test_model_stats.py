@@ -104,11 +104,11 @@ def test_the_gain_lies_between_the_gains_of_the_answers_in_any_order(
     assert min(told) * (1 - 1e-9) <= model_stats.gain <= max(told) * (1 + 1e-9)
 
 
-# --------------------------------------------------------------------------- of a resident
+# --------------------------------------------------------------------------- residents
 
 
 class Answering(LoadableEngine):
-    """Says `events`, over and over."""
+    """An engine that answers every request with `events`."""
 
     events: tuple[core.Event, ...] = (core.Token(text="a"), done(1.0, 1.5, n=1))
 

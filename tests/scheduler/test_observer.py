@@ -35,7 +35,7 @@ class Listening(metrics.SchedulerObserver):
 
 
 class Bench:
-    """One place for a model, a queue of one, and a clock that is set by hand."""
+    """A scheduler loop for one model, with a queue of one and a clock that is set by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -51,7 +51,7 @@ class Bench:
         )
 
     async def use(self, weights: str) -> metrics.RequestRecord:
-        """The record of a request that used the model and is over."""
+        """Use the model in a request; return the record of the request."""
         record = metrics.RequestRecord()
         model = core.LocalModel(
             name=f"{weights}:latest", full_name=weights, digest="", weights=Path(weights)
@@ -76,7 +76,7 @@ class Bench:
 
 
 async def a_turn() -> None:
-    """Everybody else's."""
+    """Let all other tasks run once."""
     await asyncio.sleep(0)
 
 

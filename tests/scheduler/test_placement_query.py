@@ -27,12 +27,12 @@ NOTHING, DRAFTER, ANYTHING = core.GiveUp
 
 
 def careful(max_loaded: int = 3) -> Scheduler:
-    """One that asks; the machine's own context has 262144 tokens."""
+    """Return a scheduler that queries placement; its automatic context has 262144 tokens."""
     return scheduler(max_loaded, kind=Scheduler, machine=LARGE)
 
 
 def loading(s: Scheduler, effects: list[Effect]) -> int:
-    """The runner that is started, after memory said yes."""
+    """Return the id of the runner that starts after a placement that fits."""
     question = requested(effects)
     return started(s.placed(question, fits(question)))
 
@@ -44,7 +44,7 @@ def test_every_load_queries_placement_and_the_first_may_drop_the_drafter() -> No
     assert first.request == core.PlacementRequest(
         spec=core.EngineSpec(weights="a", n_ctx=262_144, n_threads=2), min_ctx=4096, name="a"
     )
-    # What it has given up is loaded, and is there for the next question.
+    # The next query names the spec as it was loaded, without what it gave up.
     runner_id = started(s.placed(first, fits(first, n_gpu_layers=7)))
     s.loaded(runner_id, 0.0)
     s.release(1, 0.0)
@@ -71,15 +71,15 @@ def test_without_memory_idle_models_go_first_then_the_drafter_then_busy_models()
     s.release(2, 0.0)
     s.release(3, 0.0)
     s2 = s.request(waiter(4, "d"))
-    assert s2 == [Stop(short)]  # three is as many as there may be
+    assert s2 == [Stop(short)]  # three models are the limit
     question = requested(s.ended(short))
     assert question.request.give_up is NOTHING
     assert s.placed(question, full(question)) == [Stop(long)]
-    # There may be room by now: it is asked again, and no other model can leave.
+    # Memory may be free now, so placement is queried again; no other model is idle.
     question = requested(s.ended(long))
     assert question.request.give_up is DRAFTER
     assert s.placed(question, full(question)) == []
-    assert s.request(waiter(5, "a")) == []  # or the one in front might wait for ever
+    assert s.request(waiter(5, "a")) == []  # else the first waiter might wait forever
     assert s.release(1, 0.0) == [Stop(busy)]
     question = requested(s.ended(busy))
     assert question.request.give_up is ANYTHING
@@ -94,7 +94,7 @@ def test_a_model_beside_busy_ones_loads_without_its_drafter_rather_than_wait() -
     assert question.request.give_up is DRAFTER
     start = start_of(s.placed(question, fits(question, drafter=None)))
     assert s.loaded(start.runner_id, 0.0) == [Grant(2, start.runner_id)]
-    # It stays without one until it is loaded anew.
+    # The model has no drafter until its next load.
     assert s.request(waiter(3, "b", drafter="d")) == [Grant(3, start.runner_id)]
 
 
@@ -117,11 +117,11 @@ def test_models_that_alternate_between_busy_and_idle_do_not_block_the_queue() ->
     s.release(2, 0.0)
     question = requested(s.request(waiter(3, "c")))
     assert question.request.give_up is NOTHING
-    # While the answer is awaited b is taken again, and a let go: nothing is asked anew.
+    # During the query, b becomes busy and a idle: no second query starts.
     assert s.request(waiter(4, "b")) == [Grant(4, b)]
     assert s.release(1, 0.0) == []
     assert s.request(waiter(5, "a")) == [Grant(5, a)]
-    # Nobody is idle now, so that more may be given up; meanwhile one takes no more users.
+    # No model is idle now, so more may be given up; meanwhile a model accepts no new requests.
     more = requested(s.placed(question, full(question)))
     assert more.request.give_up is DRAFTER
     assert s.request(waiter(6, "a")) == []
@@ -145,7 +145,7 @@ def test_a_drafter_is_kept_if_a_busy_model_has_become_idle() -> None:
     s.release(1, 0.0)
     again = requested(s.placed(question, fits(question, drafter=None)))
     assert again.request.give_up is NOTHING
-    # Busy once more, it costs no further question: there is room with the drafter, or none.
+    # It is busy again, which causes no further query: the pair fits now or not at all.
     assert s.request(waiter(4, "a")) == [Grant(4, a)]
     s.release(2, 0.0)
     assert s.placed(again, full(again)) == [Stop(b)]
@@ -219,7 +219,7 @@ def test_a_query_names_the_engines_that_hold_the_same_drafter() -> None:
     assert [as_local(runner.spec).drafter for runner in s.runners()] == ["d", "d"]
 
 
-# ----------------------------------------------------------------------- memory that was refused
+# ----------------------------------------------------------------------- refused memory
 
 
 @pytest.mark.contract("sched.oom")
@@ -236,7 +236,7 @@ def test_a_load_without_memory_is_tried_four_times_in_all() -> None:
         effects = s.ended(runner_id)
     assert told == [Refuse(1, STARVED)]
     assert effects == []
-    # Nothing of it is remembered.
+    # No refusal is remembered.
     assert requested(s.request(waiter(2, "a"))).request.n_refusals == 0
 
 
@@ -244,7 +244,7 @@ def test_a_load_without_memory_is_tried_four_times_in_all() -> None:
 def test_a_load_fails_if_it_is_alone_and_can_give_up_nothing_more() -> None:
     s = careful()
     runner_id = loading(s, s.request(waiter(1, "a", n_ctx=65536)))
-    s.request(waiter(2, "a"))  # might do with less
+    s.request(waiter(2, "a"))  # would accept less
     s.request(waiter(3, "a", n_ctx=65536))
     s.request(waiter(4, "b"))
     assert s.failed(runner_id, STARVED) == []
@@ -286,7 +286,7 @@ def test_a_load_known_to_be_too_large_fails_with_the_memory_that_it_needs() -> N
 def test_a_later_request_for_a_load_that_failed_fails_at_once() -> None:
     s = careful()
     runner_id = loading(s, s.request(waiter(1, "a", n_ctx=262_144)))
-    s.request(waiter(2, "a"))  # as long a context, and might do with less
+    s.request(waiter(2, "a"))  # gets the same context, but would accept less
     s.failed(runner_id, STARVED)
     s.release(1, 0.0)
     question = requested(s.ended(runner_id))
@@ -332,7 +332,7 @@ def test_idle_models_are_unloaded_before_a_load_gives_anything_up() -> None:
     question = requested(s.ended(two))
     assert (question.request.give_up, question.request.n_refusals) == (DRAFTER, 1)
     assert question.request.n_refused_alone == 0
-    # The same may do, now that the others are gone.
+    # The same placement may succeed now, because the others are unloaded.
     started(s.placed(question, fits(question)))
 
 
@@ -411,5 +411,5 @@ def test_an_engine_that_ended_during_its_placement_is_placed_again() -> None:
     s = careful()
     effects = s.request(waiter(1, "a"))
     first = loading(s, effects)
-    # It has gone without a word: the answer was for the machine as it was before.
+    # It ended without an error, so the placement is for an earlier state of the machine.
     assert s.ended(first) == effects

@@ -1,4 +1,4 @@
-"""What a loaded model can serve, what reloads it, and how a context grows."""
+"""Check which requests a loaded model serves, which reload it, and how its context grows."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_automatic_context_is_never_shorter_because_another_asked_for_less() 
     s = scheduler()
     load(s, waiter(1, "a", n_ctx=4095))
     s.release(1, 0.0)
-    # As long as on a fresh daemon, and no longer: 4096, not twice what was there.
+    # The automatic context of a fresh daemon, 4096, not twice the last context.
     assert reload(s, 2, 0) == 4096
     [runner] = s.runners()
     for who, n_ctx in ((3, 4095), (4, 0), (5, 4096)):
@@ -129,7 +129,7 @@ def test_automatic_requests_share_a_context_that_memory_reduced() -> None:
     load(s, waiter(1, "a", n_ctx=5000))
     s.release(1, 0.0)
     assert reload(s, 2, 0) == 10_000
-    # This one insists on a little more, which is then enough for both, without end.
+    # This request needs slightly more, which from then on serves both.
     assert reload(s, 3, 10_001) == 10_001
     [runner] = s.runners()
     for who, n_ctx in ((4, 0), (5, 10_001), (6, 0)):
@@ -153,7 +153,7 @@ def test_a_load_with_a_short_context_is_not_for_an_automatic_request() -> None:
     s = scheduler()
     runner_id = started(s.request(waiter(1, "a", n_ctx=64)))
     assert s.request(waiter(2, "a")) == []
-    assert s.release(1, 0.0) == [Stop(runner_id)]  # the load is for nobody now
+    assert s.release(1, 0.0) == [Stop(runner_id)]  # no request needs this load now
     assert as_local(start_of(s.ended(runner_id)).spec).n_ctx == 4096
 
 
@@ -174,7 +174,7 @@ def test_a_drafter_that_lost_is_tried_again_at_the_next_load_and_forces_none() -
     own: dict[str, Any] = {"drafter": "d", "pair_source": "manifest"}
     runner_id = load(s, waiter(1, "a", no_pair_reason="does_not_pay"))
     assert s.request(waiter(2, "a", **own)) == [Grant(2, runner_id)]
-    # Other reasons to be without it, such as another model that has none, are none to share.
+    # With any other reason for no drafter, the runner is not shared.
     s = scheduler()
     load(s, waiter(1, "a", no_pair_reason="drafter_not_found"))
     assert s.request(waiter(2, "a", **own)) == []
@@ -187,7 +187,7 @@ def test_tags_with_drafters_of_their_own_over_the_same_weights_do_not_share() ->
     runner_id = load(s, waiter(1, "a", **mine))
     assert s.request(waiter(2, "a", **mine)) == [Grant(2, runner_id)]
     assert s.request(waiter(3, "a", drafter="theirs", pair_source="manifest")) == []
-    # Who has no drafter loses nothing by one that is there; yet the one in front waits for it.
+    # A request without a drafter could share the runner, but the first waiter needs its place.
     assert s.request(waiter(4, "a")) == []
     s.release(1, 0.0)
     assert s.release(2, 0.0) == [Stop(runner_id)]
@@ -236,7 +236,7 @@ def test_a_context_that_placement_reduced_serves_no_longer_request() -> None:
 
 
 def reload(s: Scheduler, who: int, n_ctx: int, **more: Any) -> int:
-    """The context that comes, when the one user of "a" is followed by one who wants `n_ctx`."""
+    """Reload "a" for a request with `n_ctx`; return the new context in tokens."""
     [runner] = s.runners()
     assert s.request(waiter(who, "a", n_ctx=n_ctx, **more)) == [Stop(runner.id)]
     start = start_of(s.ended(runner.id))
@@ -286,12 +286,12 @@ def test_a_model_unloaded_for_another_reason_returns_with_the_requested_context(
     s = scheduler()
     runner_id = load(s, waiter(1, "a", n_ctx=1000, keep_alive_s=0.0))
     assert s.request(waiter(2, "a", n_ctx=1200)) == []
-    assert s.release(1, 0.0) == [Stop(runner_id)]  # its time was over all the same
+    assert s.release(1, 0.0) == [Stop(runner_id)]  # its keep-alive has expired anyway
     start = start_of(s.ended(runner_id))
     assert as_local(start.spec).n_ctx == 1200
     s.loaded(start.runner_id, 0.0)
     s.release(2, 0.0)
-    # Shorter, and with another batch: nothing was too short, so nothing grows.
+    # A shorter context with another batch size: the old context was long enough, so none grows.
     assert reload(s, 3, 500, n_batch=64) == 500
 
 
@@ -341,7 +341,7 @@ def test_any_sequence_of_contexts_needs_few_loads(
         act(s.request(who))
         assert s.waiting() == []
         act(s.release(waiter_id, 0.0))
-    # Each load at least doubles the context, but for the one that makes it automatic.
+    # Each load at least doubles the context, except the one that makes it automatic.
     n_doubled = math.ceil(math.log2(max(least) / first))
     assert n_loads <= 1 + n_doubled + (0 in asked_for)
 
@@ -351,7 +351,7 @@ def test_any_sequence_of_contexts_needs_few_loads(
 @example([10_001, 0, 10_001] * 9)
 @example([10_001, 20_000, 0] * 9)
 def test_alternating_contexts_do_not_reload_the_model_each_time(asked_for: list[int]) -> None:
-    """Even if memory is too short for the context of an automatic request."""
+    """This holds even if memory is too short for the automatic context."""
     s = scheduler(kind=Narrow, machine=LARGE)
     n_loads = 0
 
@@ -369,7 +369,7 @@ def test_alternating_contexts_do_not_reload_the_model_each_time(asked_for: list[
         act(s.request(waiter(waiter_id, "a", math.inf, n_ctx=n_ctx)))
         assert s.waiting() == []
         act(s.release(waiter_id, 0.0))
-    # The first automatic load may be given less than explicit ones before it, which are then
-    # loaded once more; from there on it is known what memory allows an automatic one.
+    # The first automatic load may get a shorter context than earlier explicit ones, which then
+    # load once more.  After that, the longest automatic context is known.
     explicit = set(asked_for) - {0}
     assert n_loads <= len(set(asked_for)) + (len(explicit) if 0 in asked_for else 0)

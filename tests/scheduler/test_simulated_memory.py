@@ -42,7 +42,7 @@ SPECS = st.fixed_dictionaries(
 
 
 def bytes_of(spec: core.EngineSpec) -> int:
-    """On the device; nothing of a model whose layers are all in main memory."""
+    """Return the bytes on the device: 0 if all layers are in main memory."""
     if spec.n_gpu_layers == 0:
         return 0
     drafter = _DRAFTER_BYTES if spec.drafter is not None else 0
@@ -51,7 +51,7 @@ def bytes_of(spec: core.EngineSpec) -> int:
 
 @dataclass(frozen=True)
 class Failure:
-    """The last load of a model that found no memory, while somebody has waited for it since."""
+    """The last load of a model that failed without memory, while requests still wait for it."""
 
     n: int
     spec: core.EngineSpec
@@ -60,7 +60,7 @@ class Failure:
 
 @dataclass
 class Machine:
-    """Honest memory: engines hold what their specs say until they have ended."""
+    """Exact memory: engines hold the bytes of their specs until they have ended."""
 
     held: dict[int, core.EngineSpec]
 
@@ -69,7 +69,7 @@ class Machine:
         return MEMORY - sum(map(bytes_of, self.held.values()))
 
     def place(self, request: core.PlacementRequest) -> core.Placement:
-        """Gives up no more than it must and may, and a little more after each refusal."""
+        """Give up as little as necessary within the limit, and slightly more after each refusal."""
         free, spec, most = self.free, request.spec, request.give_up
         has_learned = request.n_refusals > 0 and most > core.GiveUp.NOTHING
         if bytes_of(spec) <= free and not has_learned:
@@ -87,9 +87,9 @@ class Machine:
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """Callers come and go, engines load, fail and die at any moment.
+    """Requests start and end, and engines load, fail and crash, at any moment.
 
-    The effects are checked as they come; what must always hold, after each rule.
+    Each effect is checked when it occurs; the invariants are checked after each rule.
     """
 
     def __init__(self) -> None:
@@ -102,8 +102,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.n_waiters = 0
         self.loading: set[int] = set()
         self.stopping: set[int] = set()
-        self.failing: set[int] = set()  # their load failed: they end by themselves
-        self.answers: list[tuple[Place, core.Placement]] = []  # that have not been told yet
+        self.failing: set[int] = set()  # their load failed, so they exit without a stop
+        self.answers: list[tuple[Place, core.Placement]] = []  # not delivered yet
         self.waiting: dict[int, Waiter] = {}
         self.using: dict[int, int] = {}
         self.last_told: Place | None = None
@@ -111,7 +111,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.requested: dict[int, core.EngineSpec] = {}
         self.failures: dict[str, Failure] = {}
 
-    # ----------------------------------------------------------------------- what is done
+    # ----------------------------------------------------------------------- effects
 
     def act(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -132,7 +132,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.failures = {w: failure for w, failure in self.failures.items() if w in wanted}
 
     def ask(self, question: Place) -> None:
-        """For the one in front, of the machine as it is, and for no more than is fair."""
+        """Check a query: for the first waiter, the current engines, and a permitted loss."""
         request = question.request
         assert question.waiter_id == min(self.waiting)
         assert sorted(request.residents, key=str) == sorted(self.alive.values(), key=str)
@@ -151,7 +151,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def start(self, runner_id: int, spec: core.EngineSpec) -> None:
         assert runner_id not in self.alive
-        # First come, first served; and nobody loads while another does.
+        # First come, first served, and one load at a time.
         assert spec.weights == self.waiting[min(self.waiting)].key
         assert not self.loading
         assert spec.weights not in {there.weights for there in self.alive.values()}
@@ -174,7 +174,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.loading.discard(runner_id)
 
     def check_eviction(self, runner_id: int) -> None:
-        """Of those that leave before their time: the shortest session, and one after the other."""
+        """Check that early unloads start with the shortest session, one after the other."""
         there = {runner.id: runner for runner in self.scheduler.runners()}
         evicted = there[runner_id]
         if evicted.expires_at <= self.now:
@@ -195,7 +195,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert self.requested[runner_id].drafter == as_local(who.spec).drafter
         self.using[who.id] = runner_id
 
-    # ----------------------------------------------------------------------- who comes and goes
+    # ----------------------------------------------------------------------- requests
 
     @initialize(there=st.sets(WEIGHTS), busy=st.sets(WEIGHTS))
     def some_models_are_there(self, there: set[str], busy: set[str]) -> None:
@@ -210,7 +210,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.loading)
     @rule(weights=WEIGHTS, spec=SPECS)
     def request_a_load(self, weights: str, spec: dict[str, Any]) -> None:
-        """It has begun, or waits for somebody to leave."""
+        """Request a model; continue until its load begins or waits for a release."""
         self.ask_for(weights, **spec)
         while not self.loading and self.work():
             pass
@@ -219,7 +219,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def request_and_get(
         self, weights: str, keep_alive_s: float | None, spec: dict[str, Any], *, stays: bool
     ) -> None:
-        """What happens most: it is loaded, or there, and answers."""
+        """Request a model, load it if necessary, and use it: the most frequent case."""
         who = self.ask_for(weights, keep_alive_s, **spec)
         while who.id in self.waiting and self.work():
             pass
@@ -243,7 +243,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.n_waiters)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        """Of those who wait, who use, and who were told that their engine is gone."""
+        """End a request that waits, uses an engine, or has lost its engine."""
         waiting = st.sampled_from(sorted(self.waiting)) if self.waiting else st.nothing()
         self.go(data.draw(waiting | st.integers(1, self.n_waiters)))
 
@@ -257,7 +257,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.using.pop(waiter_id, None)
         self.act(self.scheduler.release(waiter_id, self.now))
 
-    # ----------------------------------------------------------------------- what engines do
+    # ----------------------------------------------------------------------- engines
 
     @precondition(lambda self: self.loading)
     @rule()
@@ -279,13 +279,13 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.act(self.scheduler.failed(runner_id, error))
         weights = self.alive[runner_id].weights
         if (failure := self.failures.get(weights)) and failure.n >= MAX_REFUSALS:
-            # That load is given up; a waiter for another context has loads of its own.
+            # That load is abandoned; a waiter for another context has separate loads.
             del self.failures[weights]
 
     @precondition(lambda self: self.stopping)
     @rule(late=st.booleans())
-    def a_late_word_of_a_load_changes_nothing(self, *, late: bool) -> None:
-        """It came before the engine heard that it must stop."""
+    def a_late_result_of_a_load_changes_nothing(self, *, late: bool) -> None:
+        """The engine sent its result before it received the stop."""
         for runner_id in self.stopping:
             event = (
                 self.scheduler.loaded(runner_id, self.now)
@@ -297,7 +297,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive.keys() - self.loading)
     @rule(data=st.data())
     def an_engine_ends(self, data: st.DataObject) -> None:
-        """Stopped or crashed; an engine that dies while loading fails its load first."""
+        """End a stopped or crashed engine; an engine that crashes in a load fails the load first."""
         endable = sorted(self.alive.keys() - self.loading)
         self.end(data.draw(st.sampled_from(endable)))
 
@@ -306,7 +306,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.stopping.discard(runner_id)
         self.failing.discard(runner_id)
         for waiter_id in [w for w, r in self.using.items() if r == runner_id]:
-            del self.using[waiter_id]  # told by the client; its `leave` may come later
+            del self.using[waiter_id]  # the client gets the error; its release may come later
         self.act(self.scheduler.ended(runner_id))
 
     # ----------------------------------------------------------------------- memory, time, users
@@ -314,7 +314,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
     def memory_answers(self, data: st.DataObject) -> None:
-        """In any order: who has left may have asked before."""
+        """Deliver any pending placement, also for a request that has ended."""
         self.tell(data.draw(st.integers(0, len(self.answers) - 1)))
 
     def tell(self, index: int) -> None:
@@ -344,7 +344,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(weights=st.sampled_from("abcd--"))
     def a_model_is_let_go(self, weights: str) -> None:
-        """By its name, or all that are idle where an answer finds no memory."""
+        """Unload one model by name, or all idle ones because an answer has no memory."""
         if weights == "-":
             self.act(self.scheduler.ran_out_of_memory(self.now))
             assert not any(runner.is_idle for runner in self.scheduler.runners())
@@ -361,9 +361,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     # ----------------------------------------------------------------------- progress
 
     def work(self, error: errors.SpecdError | None = None) -> bool:
-        """One thing that is under way comes to its end; False where there is none.
+        """Complete one pending operation; return False if there is none.
 
-        error: what becomes of loads.
+        error: the error with which loads fail; None lets them succeed.
         """
         if self.answers:
             self.tell(0)
@@ -379,8 +379,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.loading)
     @rule(weights=WEIGHTS, comes=st.booleans())
-    def who_caused_a_load_leaves(self, weights: str, *, comes: bool) -> None:
-        """Somebody else may want it by now, and somebody another model before."""
+    def the_first_request_of_a_load_is_cancelled(self, weights: str, *, comes: bool) -> None:
+        """Another request may need the load by now, and an earlier waiter another model."""
         self.ask_for(weights)
         [runner_id] = self.loading
         if comes:
@@ -404,8 +404,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(error=st.sampled_from([None, CRASH, STARVED]))
-    def all_comes_to_rest(self, error: errors.SpecdError | None) -> None:
-        """If every user leaves, every waiter gets its answer, though no load may come off."""
+    def every_waiter_gets_an_answer(self, error: errors.SpecdError | None) -> None:
+        """If every user leaves, every waiter gets an answer, even if all loads fail."""
         for _ in range(200):
             if not self.waiting:
                 break
@@ -416,8 +416,8 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(pattern=st.lists(st.sampled_from("abcd"), min_size=1, max_size=4))
-    def the_one_in_front_is_served_however_many_come(self, pattern: list[str]) -> None:
-        """Each answer ends in time, yet there are always others who ask for what is loaded."""
+    def the_first_waiter_is_served_despite_new_requests(self, pattern: list[str]) -> None:
+        """Each answer ends, but new requests for the loaded models always follow."""
         head = min(self.waiting)
         for n_round in range(100):
             if head not in self.waiting:
@@ -427,10 +427,10 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.go(user)
             self.ask_for(pattern[n_round % len(pattern)])
             self.work()
-        assert head not in self.waiting, "the one in front is never served"
+        assert head not in self.waiting, "the first waiter is never served"
 
     def teardown(self) -> None:
-        """Nobody waits for a daemon that stops, and no engine outlives it."""
+        """Check that a shutdown refuses all waiters and ends all engines."""
         self.closed = True
         self.act(self.scheduler.close(self.now))
         assert not self.waiting
@@ -445,7 +445,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.end(runner_id)
         assert self.scheduler.runners() == []
 
-    # ----------------------------------------------------------------------- always
+    # ----------------------------------------------------------------------- invariants
 
     @invariant()
     def never_more_engines_than_allowed(self) -> None:
@@ -460,11 +460,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(self.loading) <= 1
 
     @invariant()
-    def the_scheduler_knows_who_waits_and_in_which_order(self) -> None:
+    def the_scheduler_has_all_waiters_in_order(self) -> None:
         assert [who.id for who in self.scheduler.waiting()] == sorted(self.waiting)
 
     @invariant()
-    def the_scheduler_knows_who_is_there(self) -> None:
+    def the_scheduler_has_all_engines(self) -> None:
         there = {runner.id: runner for runner in self.scheduler.runners()}
         assert there.keys() == self.alive.keys()
         for runner_id, runner in there.items():
@@ -473,14 +473,16 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert (runner.phase is RunnerPhase.UNLOADING) == leaves
 
     @invariant()
-    def whoever_waits_waits_for_something(self) -> None:
+    def every_waiter_waits_for_something(self) -> None:
         if self.waiting:
             at_work = self.answers or self.loading or self.stopping or self.failing
             assert at_work or self.using, "the queue stands still and nobody is at work"
             head = self.waiting[min(self.waiting)]
             its_own = any(runner.key == head.key for runner in self.scheduler.runners())
             if not at_work and not its_own:
-                assert self.alive.keys() == set(self.using.values()), "an idle model could leave"
+                assert self.alive.keys() == set(self.using.values()), (
+                    "an idle model could be unloaded"
+                )
                 asked_all = (head.id, core.GiveUp.DRAFTER) in self.told
                 assert asked_all or len(self.alive) == MAX_LOADED or head.key in self.failures
 

@@ -32,9 +32,9 @@ Event = core.Delta | core.Done | core.Failed
 
 
 class UpstreamEngine(FakeEngine):
-    """Ends when it is asked to, and not before."""
+    """An engine that ends only when it is stopped."""
 
-    completions = None  # type: ignore[assignment]  # it takes messages
+    completions = None  # type: ignore[assignment]  # it only accepts messages
 
     def __init__(self, *events: Event | Exception, refusal: Exception | None = None) -> None:
         self.events = events
@@ -64,7 +64,7 @@ class UpstreamEngine(FakeEngine):
 
 
 class UpstreamStarter(Starter):
-    """Starts the given engines, one after the other."""
+    """A starter of the given engines, in order."""
 
     def __init__(self, *engines: UpstreamEngine) -> None:
         super().__init__()

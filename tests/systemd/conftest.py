@@ -1,4 +1,4 @@
-"""One box for the tests of a file; each test begins with a service that never ran."""
+"""Share one container per test file; reset the service before each test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.systemd.container import SystemdContainer, reason_unavailable, specd_
 
 @pytest.fixture(scope="module")
 def booted_container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdContainer]:
-    """With specd as it is shipped, not started."""
+    """Yield a container with the shipped specd, not started."""
     if why_not := reason_unavailable():
         pytest.skip(why_not)
     with specd_container(tmp_path_factory.mktemp("box")) as container:

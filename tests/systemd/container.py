@@ -1,4 +1,4 @@
-"""A real systemd in namespaces of its own, and a specd that runs there from this checkout."""
+"""Run a real systemd in separate namespaces, and in it specd from this checkout."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[2]
 UNITS = ROOT / "systemd"
 _SCRIPT = Path(__file__).with_name("box.sh")
 _NEEDED = ("systemctl", "unshare", "nsenter", "setsid", "mount")
-#: How long anything may take here that is waited for, by itself milliseconds: two cores are shared.
+#: Timeout of every wait.  Most take milliseconds, but all tests share two cores.
 PATIENCE_S = 60.0
 
 Contents = str | bytes | Path
 
 
 def reason_unavailable() -> str:
-    """Why no box can be had here, in words; empty where it can."""
+    """Return why no container can run here; "" if one can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "a systemd of its own needs root on Linux"
     missing = [tool for tool in _NEEDED if shutil.which(tool) is None]
@@ -52,13 +52,14 @@ class SystemdContainer:
         binds: Mapping[Path, str] | None = None,
         host_net: bool = False,
     ) -> Iterator[SystemdContainer]:
-        """Booted for as long as the block lasts; nothing is left of it afterwards.
+        """Boot a container for the duration of the block, and remove it afterwards.
 
-        folder: empty, for the box's own use.  units: name (or `specd.service.d/x.conf`) → text.
-        files: absolute path inside → contents; executable where they begin with `#!`, a symbolic
-        link where they are a Path.
-        binds: path of the host → absolute path inside, which cannot be written there.
-        Raises CalledProcessError with the boot's words.
+        folder: an empty folder for the container.
+        units: name (or `specd.service.d/x.conf`) → text.
+        files: absolute path inside → contents.  Contents that begin with `#!` become executable,
+        and a Path becomes a symbolic link.
+        binds: path of the host → absolute path inside, read-only.
+        Raises CalledProcessError with the boot's output.
         """
         for name, text in (units or {}).items():
             _put(folder / "units" / name, text)
@@ -75,11 +76,11 @@ class SystemdContainer:
     def __call__(
         self, *command: str, check: bool = True, stdin: str = "", timeout_s: float = PATIENCE_S
     ) -> str:
-        """What the command says on stdout.  check: raise CalledProcessError where it fails."""
+        """Run a command; return its stdout.  check: raise CalledProcessError if it fails."""
         try:
             return self.result(*command, check=check, stdin=stdin, timeout_s=timeout_s).stdout
         except subprocess.CalledProcessError as error:
-            if command[0] == "systemctl":  # which says where to look
+            if command[0] == "systemctl":  # whose own errors only refer to the journal
                 error.add_note(self.result("journalctl", "-q", "-n", "30", "-o", "cat").stdout)
             raise
 
@@ -89,7 +90,7 @@ class SystemdContainer:
         return _run("run", self.folder, *command, check=check, stdin=stdin, timeout_s=timeout_s)
 
     def popen(self, *command: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
-        """A command that goes on beside the test, with pipes of text; its errors are the test's."""
+        """Start a command with text pipes for stdin and stdout; it shares the test's stderr."""
         return subprocess.Popen(
             [_SCRIPT, "run", self.folder, *command],
             stdin=subprocess.PIPE,
@@ -98,16 +99,16 @@ class SystemdContainer:
         )
 
     def show(self, unit: str, name: str) -> str:
-        """A property of a unit, as `systemctl show` has it."""
+        """Return a property of a unit, as `systemctl show` prints it."""
         return self("systemctl", "show", unit, "-P", name).strip()
 
     def write(self, path: str, text: str) -> None:
-        """A file inside; systemd reads its units again."""
+        """Write a file inside, and let systemd reload its units."""
         self("sh", "-c", 'mkdir -p "$(dirname "$1")" && cat >"$1"', "_", path, stdin=text)
         self("systemctl", "daemon-reload")
 
     def drop_in(self, unit: str, text: str, *, name: str = "override.conf") -> None:
-        """What `systemctl edit` would write."""
+        """Write a drop-in of a unit as `systemctl edit` would."""
         unit = unit if "." in unit else f"{unit}.service"
         self.write(f"/etc/systemd/system/{unit}.d/{name}", text)
 
@@ -115,11 +116,11 @@ class SystemdContainer:
         return self("journalctl", "-q", "-u", unit, "-o", "cat")
 
     def pid(self, unit: str = "specd") -> int:
-        """Of its main process, as it is numbered inside; 0 for none."""
+        """Return the pid of the unit's main process inside; 0 if there is none."""
         return int(self.show(unit, "MainPID"))
 
     def processes(self, unit: str = "specd") -> dict[int, str]:
-        """All that the unit has running: number inside → command line."""
+        """Return the command lines of the unit's processes by their pid inside."""
         group = self.show(unit, "ControlGroup")
         if not group:
             return {}
@@ -131,7 +132,7 @@ class SystemdContainer:
         return {int(pid): command for pid, _, command in (line.partition(" ") for line in lines)}
 
     def wait_until(self, condition: Callable[[], bool], *, what: str, unit: str = "specd") -> None:
-        """Wait for what comes true.  AssertionError, with the unit's state and log, where not."""
+        """Wait for a condition; raise AssertionError with the unit's state and log at the timeout."""
         end = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > end:
@@ -189,7 +190,7 @@ def _put(path: Path, contents: Contents) -> None:
 
 
 def documented(containing: str, **others: str) -> str:
-    """The one block of docs/service.md that contains this text; others: word → what it becomes."""
+    """Return the only block of docs/service.md with this text.  others: word → replacement."""
     blocks = (ROOT / "docs" / "service.md").read_text(encoding="utf-8").split("```")[1::2]
     [block] = [block for block in blocks if containing in block]
     for word, instead in others.items():
@@ -207,16 +208,17 @@ CHECKOUT = "/opt/checkout"
 def specd_container(
     folder: Path, *, files: Mapping[str, Contents] | None = None, **drop_in: str
 ) -> Iterator[SystemdContainer]:
-    """A box with specd in /opt/specd and the shipped units, users and folders; nothing is started.
+    """Boot a container with specd in /opt/specd and the shipped units, users and folders.
 
-    files: as in `Box.up`.  drop_in: settings of the service, as `systemctl edit` would write them.
+    No unit is started.  files: as in `SystemdContainer.boot`.
+    drop_in: settings of the service, as `systemctl edit` would write them.
     """
     python, binds = runnable()
     units = {name: (UNITS / name).read_text("utf-8") for name in ("specd.service", "specd.socket")}
     if drop_in:
         lines = [f'Environment="{name}={value}"' for name, value in drop_in.items()]
         units["specd.service.d/settings.conf"] = "\n".join(["[Service]", *lines, ""])
-    # In /etc, for /usr is the host's.
+    # In /etc, because /usr is the host's.
     shipped = {
         f"/etc/{kind}/specd.conf": (UNITS / kind / "specd.conf").read_bytes()
         for kind in ("sysusers.d", "tmpfiles.d")
@@ -230,10 +232,10 @@ def specd_container(
 
 
 def runnable() -> tuple[dict[str, Contents], dict[Path, str]]:
-    """Files and binds for `Box.up` that make /opt/specd/bin/specd run, once `ldconfig` has.
+    """Return files and binds for `SystemdContainer.boot` that make /opt/specd/bin/specd run.
 
-    Of this checkout, its libraries and its interpreter: these may lie in a home, which the unit
-    does not see, so they are seen elsewhere.
+    It needs `ldconfig` first.  The checkout, its libraries and its interpreter may be in a home
+    folder, which is hidden from the unit, so they are mounted elsewhere.
     """
     base = Path(sys.base_prefix).resolve()
     home = base if base.is_relative_to("/usr") else Path("/opt/python")

@@ -1,8 +1,8 @@
-"""Clients inside the box, a new connection for each request, until stdin ends.
+"""Run clients inside the container, with a new connection per request, until stdin ends.
 
-A line for each answer on stdout: `done`, `error` (told so, in the answer or by its status),
-`refused` (nobody listened), `unheard` (the connection ended without a word), `cut` (what was begun
-has no terminal event), `twice` (it has more than one).
+Print a line for each answer: `done`, `error` (in the answer or by its status), `refused` (no
+listener), `unheard` (the connection ended without an answer), `cut` (the answer has no terminal
+event), `twice` (it has more than one).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ASKS = 4
 
 
 async def request(raw: bytes) -> tuple[int, list[bytes]] | str:
-    """Status and lines of the body, as far as they came."""
+    """Return the status and the received lines of the body, or the kind of failure."""
     said = b""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", PORT)
@@ -71,7 +71,7 @@ async def main() -> None:
             sys.stdout.write(f"{name} {end}\n")
             sys.stdout.flush()
             if name == "ask":
-                await asyncio.sleep(0.005)  # two processors are all there are
+                await asyncio.sleep(0.005)  # the tests have only two processors
 
     await asyncio.gather(
         *(go_on("prompt") for _ in range(PROMPTS)), *(go_on("ask") for _ in range(ASKS))

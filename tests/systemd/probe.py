@@ -1,4 +1,4 @@
-"""Tries what a service may and may not do; runs inside the unit, and writes down how it went."""
+"""Try permitted and forbidden operations inside the unit, and write the results to a file."""
 
 from __future__ import annotations
 

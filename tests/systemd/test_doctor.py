@@ -15,7 +15,7 @@ Found = dict[str, list[dict[str, Any]]]
 
 
 def examined(container: SystemdContainer, *, status: int) -> Found:
-    """By topic."""
+    """Run `specd doctor`, check its exit status, and return its findings by topic."""
     done = container.result("/opt/specd/bin/specd", "doctor", "--json")
     assert done.returncode == status, done.stdout + done.stderr
     found: Found = {}
@@ -29,7 +29,7 @@ def test_a_healthy_service_has_no_problem(container: SystemdContainer) -> None:
     found = examined(container, status=0)
     assert "specd.service runs: " in found["service"][0]["words"]
     assert "answers on http://127.0.0.1:11434" in found["port"][0]["words"]
-    # As the unit's user and under its settings, not as root who asks.
+    # It runs as the unit's user with the unit's settings, not as root.
     assert "/var/lib/specd" in found["state"][0]["words"]
     assert "/var/lib/specd" in found["store"][0]["words"]
     assert container.show("specd", "ActiveState") == "active"
@@ -58,7 +58,7 @@ def test_a_service_behind_its_socket_is_healthy_and_is_not_started(
 
 
 def test_the_addresses_of_the_socket_are_reported(container: SystemdContainer) -> None:
-    """Inside the unit, where systemd cannot be asked."""
+    """The check runs inside the unit, where systemd cannot be queried."""
     container.drop_in(
         "specd.socket", "[Socket]\nListenStream=0.0.0.0:12345\nListenStream=/run/specd.sock\n"
     )
@@ -97,7 +97,7 @@ def test_the_settings_of_a_drop_in_are_examined(container: SystemdContainer) -> 
 
 
 def make(container: SystemdContainer) -> list[str]:
-    """What a creation came to: the last line."""
+    """Create a model; return the last line of the answer."""
     body = json.dumps({"model": "mine", "from": "specd-demo", "system": "be short"})
     return container.curl("/api/create", "-d", body).splitlines()[-1:]
 
@@ -136,7 +136,7 @@ def test_the_documented_fixes_make_a_store_in_a_home_usable(
     lines = documented("ProtectHome=", YOU="SOMEBODY")
     for line in lines.split():
         assert line in hidden["remedy"]
-    # Half of it: an empty folder, gone with the service.
+    # One half of the fix alone: an empty folder, removed with the service.
     container.drop_in("specd", "[Service]\nProtectHome=tmpfs\n", name="store.conf")
     assert "sandbox hides /home" in examined(container, status=1)["store"][0]["words"]
 
@@ -150,7 +150,7 @@ def test_the_documented_fixes_make_a_store_in_a_home_usable(
 
 
 def test_a_store_that_the_service_cannot_read_is_a_problem(container: SystemdContainer) -> None:
-    """Root, who runs the command, could read it; the service's user cannot."""
+    """The command runs as root, who could read the store; the service's user cannot."""
     container("sh", "-c", "mkdir -p /srv/closed && chmod 700 /srv/closed")
     container.drop_in("specd", '[Service]\nEnvironment="OLLAMA_MODELS=/srv/closed"\n')
     container("systemctl", "start", "specd")

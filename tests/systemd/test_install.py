@@ -1,4 +1,4 @@
-"""`specd install`, `migrate` and back on a real systemd, run from this checkout."""
+"""Test `specd install`, `migrate` and their reversal on a real systemd, from this checkout."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SPECD = (sys.executable, "-m", "specd")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env", "HOME=/nowhere")
 INSTALL_S = 300.0
 
-#: One that Ollama's user sees too.
+#: A Python that Ollama's user can run too.
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or ""
 
 PORT = 12434
 STORE = "/srv/models"
 HOME = "/var/lib/ollama"
-#: What a person may have written beside Ollama's unit; the values are hard to quote.
+#: A drop-in of Ollama's unit as a user may have written it; its values are hard to quote.
 SETTINGS = f"""
 [Service]
 Environment="OLLAMA_HOST=127.0.0.1:{PORT}" OLLAMA_MODELS={STORE}
@@ -47,7 +47,7 @@ RestartSec=3
 [Install]
 WantedBy=default.target
 """
-#: It listens where it is told to, and says who it is.
+#: A stand-in for Ollama that listens on OLLAMA_HOST and identifies itself.
 PROGRAM = """
 import http.server, os
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -56,7 +56,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 host, _, port = os.environ["OLLAMA_HOST"].partition(":")
 http.server.ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
 """
-#: Everything of Ollama's: names, rights, owners, times, contents.
+#: List Ollama's files with their rights, owners, times and contents.
 LOOK = """
 import hashlib, json, pathlib, sys
 def fact(p):
@@ -76,7 +76,7 @@ OF_OLLAMA = (
 
 @pytest.fixture
 def container(tmp_path: Path) -> Iterator[SystemdContainer]:
-    """This checkout and its environment where they are on this machine, and no specd."""
+    """Boot a container with this checkout and its environment at their paths, without specd."""
     if why_not := reason_unavailable():
         pytest.skip(why_not)
     wanted = {ROOT, Path(sys.prefix), Path(sys.base_prefix).resolve()}
@@ -89,7 +89,7 @@ def container(tmp_path: Path) -> Iterator[SystemdContainer]:
 
 @pytest.fixture
 def ollama(container: SystemdContainer, tmp_path: Path) -> dict[str, object]:
-    """A stand-in that runs, with a model, keys and settings of its own; what its files are like."""
+    """Start a stand-in for Ollama with a model, keys and settings; return the state of its files."""
     if not PYTHON:
         pytest.skip("the stand-in for Ollama needs a Python in /usr")
     container("systemd-sysusers")
@@ -110,7 +110,7 @@ def ollama(container: SystemdContainer, tmp_path: Path) -> dict[str, object]:
 
 
 def put_store(container: SystemdContainer, path: str, scratch: Path) -> None:
-    """With one model; root's."""
+    """Write a store with one model, owned by root."""
     store = OllamaStore(scratch / "store")
     store.add("tiny", weights=write_llama(scratch / "tiny.gguf"))
     for source in sorted(store.root.rglob("*")):
@@ -119,7 +119,7 @@ def put_store(container: SystemdContainer, path: str, scratch: Path) -> None:
 
 
 def _put(container: SystemdContainer, path: str, source: Path) -> None:
-    """A binary file, by way of the box's root as it is seen from here."""
+    """Copy a binary file into the container through its root folder in /proc."""
     pid = (container.folder / "pid").read_text().strip()
     target = Path(f"/proc/{pid}/root") / path.lstrip("/")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -142,14 +142,14 @@ def models(container: SystemdContainer, port: int = PORT) -> list[str]:
 
 
 def environment(container: SystemdContainer) -> Mapping[str, str]:
-    """Of the daemon as it runs."""
+    """Return the environment of the running daemon."""
     script = f"print(open('/proc/{container.pid()}/environ').read(), end='')"
     pairs = container(sys.executable, "-c", script).split("\0")
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
 def check_reload(container: SystemdContainer) -> None:
-    """Settings are root's and specd's; the service, as Ollama's user, reads them again."""
+    """Check that the service, as Ollama's user, reloads settings owned by root and specd."""
     owner = container("stat", "-c", "%a %U %G", "/etc/specd/specd.env").split()
     assert owner == ["640", "root", "specd"]
     assert container("stat", "-c", "%U", f"/proc/{container.pid()}").strip() == "ollama"
@@ -168,7 +168,8 @@ def who_starts_at_boot(container: SystemdContainer) -> set[str]:
 def test_specd_is_installed_and_updated_and_removed(container: SystemdContainer) -> None:
     plan = container(*SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
     assert "write /etc/systemd/system/specd.service" in plan
-    # There is no bus here, and the private way to systemd is root's.  Python may lie in a home.
+    # There is no bus here, and only root may use systemd's private socket.  Python may be in a
+    # home folder.
     container("chmod", "0711", "/root")
     asked = container(*NOBODY, *SPECD, "install", "--dry-run", timeout_s=INSTALL_S)
     assert "the states of the units are unknown" in asked
@@ -199,7 +200,7 @@ def test_specd_is_installed_and_updated_and_removed(container: SystemdContainer)
     assert "# by hand" in container("cat", "/etc/systemd/system/specd.service.kept-by-specd")
     assert container("ls", "/opt").split() == ["specd"]
 
-    # By the installed program itself, which takes its own files away.
+    # The installed program removes its own files.
     container("/opt/specd/bin/specd", "uninstall", "--yes", timeout_s=INSTALL_S)
     assert container.show("specd", "LoadState") == "not-found"
     assert container("ls", "-A", "/opt") == ""
@@ -218,9 +219,9 @@ def test_ollama_is_replaced_and_restored(
     container: SystemdContainer, ollama: Mapping[str, object]
 ) -> None:
     taken = container.result(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
-    # Another port than Ollama's: the refusal is of the migration's own.
+    # Another port than Ollama's, so the migration itself must refuse.
     assert taken.returncode == 0, taken.stderr
-    # From now on both start at boot, for the same port.
+    # From now on, both start at boot and use the same port.
     container("systemctl", "stop", "specd")
     container("sh", "-c", f"echo OLLAMA_HOST=127.0.0.1:{PORT} >>/etc/specd/specd.env")
 
@@ -240,10 +241,10 @@ def test_ollama_is_replaced_and_restored(
     last = container.curl(f"http://127.0.0.1:{PORT}/api/generate", "-d", body).splitlines()[-1]
     assert json.loads(last)["done"], last
     check_reload(container)
-    # As an update of Ollama does.
+    # An update of Ollama does this.
     container("systemctl", "restart", "ollama")
     assert container.show("ollama", "ActiveState") == "inactive"
-    # What is made here, Ollama will own.
+    # Ollama will own the files that are created here.
     made = json.dumps({"model": "mine", "from": "tiny", "system": "be short"})
     container.curl(f"http://127.0.0.1:{PORT}/api/create", "-d", made)
     owners = container("find", STORE, "!", "-user", "ollama")
@@ -275,7 +276,7 @@ def test_a_failed_or_killed_migration_leaves_ollama_or_can_be_repaired(
     container.write("/etc/specd/specd.env", "SPECD_API_KEYS=short\n")
     failed = container.result(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
     assert failed.returncode == 1
-    assert "SPECD_API_KEYS" in failed.stderr  # the daemon's own last words
+    assert "SPECD_API_KEYS" in failed.stderr  # the daemon's last log line
     assert "all steps were undone" in failed.stderr
     assert answer(container) == "I am Ollama"
     assert files_of_ollama(container) == ollama
@@ -291,7 +292,7 @@ def test_a_failed_or_killed_migration_leaves_ollama_or_can_be_repaired(
     for process in psutil.Process(cut.pid).children(recursive=True):
         process.kill()
     cut.communicate()
-    container("systemctl", "stop", "specd")  # or systemd brings it up all by itself
+    container("systemctl", "stop", "specd")  # or systemd would start it again
     assert answer(container) == ""
     container(*SPECD, "migrate", "--yes", timeout_s=INSTALL_S)
     assert models(container) == ["tiny:latest"]
@@ -305,7 +306,7 @@ def test_a_failed_or_killed_migration_leaves_ollama_or_can_be_repaired(
 def test_a_python_in_a_home_serves_a_store_in_a_home(
     container: SystemdContainer, tmp_path: Path
 ) -> None:
-    """Without ollama.service, and with the Python that runs the tests."""
+    """The machine has no ollama.service, and the Python of the tests runs specd."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     if not Path(sys.base_prefix).resolve().is_relative_to("/usr"):
         for place in ("/usr/bin", "/usr/local/bin"):

@@ -1,4 +1,4 @@
-"""What the unit allows and denies, tried by a program in the daemon's place and by the daemon."""
+"""Test the permissions of the unit with a probe program and with the daemon."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ STATE = "/var/lib/specd"
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What the probe was allowed: name → "yes", or the error's name.
+    """Yield the probe's results: operation → "yes", or the error's name.
 
-    It runs before the daemon, in the same unit: under the same directives.
+    The probe runs before the daemon in the same unit, with the same restrictions.
     """
     if why_not := reason_unavailable():
         pytest.skip(why_not)
@@ -33,7 +33,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def prepare(container: SystemdContainer) -> None:
-    """Secrets of others, and the nodes of GPUs that are not there."""
+    """Create secrets of other users, and device nodes of missing GPUs."""
     script = """
         mkdir -p /home/SOMEBODY /srv /var/lib/other
         chmod 755 /root /home/SOMEBODY

@@ -38,7 +38,7 @@ def test_the_service_answers_as_soon_as_systemctl_start_returns(
     container: SystemdContainer,
 ) -> None:
     container("systemctl", "start", "specd")
-    # Not a moment later: `start` returns when the daemon has said that it is ready.
+    # No wait: `start` returns once the daemon has reported that it is ready.
     assert json.loads(container.curl(VERSION))["version"]
     assert container.show("specd", "ActiveState") == "active"
     assert container.show("specd", "StatusText").startswith(f"listening on {URL}")
@@ -111,7 +111,7 @@ def test_a_stop_ends_an_answer_after_the_grace_period(container: SystemdContaine
 def test_a_stop_waits_for_the_grace_period_beyond_the_limit_of_the_unit(
     container: SystemdContainer,
 ) -> None:
-    """A grace period of three seconds, with `TimeoutStopSec=1s`."""
+    """The grace period is three seconds, with `TimeoutStopSec=1s`."""
     container.drop_in(
         "specd", '[Service]\nEnvironment="SPECD_SHUTDOWN_GRACE=3s"\nTimeoutStopSec=1s\n'
     )
@@ -169,11 +169,11 @@ def test_the_watchdog_restarts_a_daemon_that_hangs(
     assert answer(container)["done"]
     log = container.log()
     assert "Watchdog timeout" in log
-    assert "Fatal Python error: Aborted" in log  # and where it stood
+    assert "Fatal Python error: Aborted" in log  # and the stack trace
 
 
 def test_the_watchdog_does_not_restart_a_busy_daemon(container: SystemdContainer) -> None:
-    """For several times the watchdog's limit, during one long answer."""
+    """One long answer takes several times the watchdog's limit."""
     container.drop_in("specd", '[Service]\nWatchdogSec=1\nEnvironment="SPECD_SHUTDOWN_GRACE=0s"\n')
     container("systemctl", "start", "specd")
     since = int(container.show("specd", "ActiveEnterTimestampMonotonic"))
@@ -201,7 +201,7 @@ def test_an_invalid_setting_is_reported_in_the_journal(container: SystemdContain
 
 
 def test_a_drop_in_sets_the_same_variables_as_for_ollama(container: SystemdContainer) -> None:
-    """As `systemctl edit specd` would write it, from Ollama's own FAQ."""
+    """The drop-in follows Ollama's FAQ, as `systemctl edit specd` would write it."""
     container.drop_in(
         "specd",
         "[Service]\n"
@@ -217,7 +217,7 @@ def test_a_drop_in_sets_the_same_variables_as_for_ollama(container: SystemdConta
 
 
 def test_systemctl_edit_changes_a_setting(container: SystemdContainer) -> None:
-    """In a terminal, with a stub as the editor."""
+    """The command runs in a terminal, with a stub as the editor."""
     container.write(
         "/run/editor", "#!/bin/sh\nprintf '[Service]\\nEnvironment=OLLAMA_HOST=:12345\\n' >\"$1\"\n"
     )

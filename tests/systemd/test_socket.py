@@ -22,7 +22,7 @@ N_CLIENTS = clients_inside.ASKS + clients_inside.PROMPTS
 
 
 class Load:
-    """Clients inside the box that do not let go (load.py)."""
+    """Clients inside the container that send requests without a pause (load.py)."""
 
     def __init__(
         self, container: SystemdContainer, process: subprocess.Popen[str], ends: Path
@@ -32,18 +32,18 @@ class Load:
         self._ends = ends
 
     def counts(self) -> Counter[str]:
-        """`prompt done`, `ask refused`, ... so far."""
+        """Count the output lines so far: `prompt done`, `ask refused`, ..."""
         return Counter(self._ends.read_text(encoding="utf-8").splitlines())
 
     def until_done(self, n_more: int) -> None:
-        """So many further prompts are answered."""
+        """Wait until that many further prompts are answered."""
         before = self.counts()["prompt done"]
         self._box.wait_until(
             lambda: self.counts()["prompt done"] >= before + n_more, what="prompts are answered"
         )
 
     def stop(self) -> Counter[str]:
-        """How all of them ended."""
+        """Stop the clients; return the counts of all results."""
         self._process.communicate()
         return self.counts()
 
@@ -92,7 +92,7 @@ def test_the_socket_may_listen_on_ipv6_and_on_a_unix_path(container: SystemdCont
 def test_the_documented_commands_move_the_socket(container: SystemdContainer) -> None:
     container("systemctl", "start", "specd.socket", "specd")
     container.drop_in("specd.socket", documented("ListenStream=").replace(":11434", ":12345"))
-    # What anybody would try first, and what the page says of it.
+    # Users would try this first; the page explains the result.
     assert "Job failed" in container.result("systemctl", "restart", "specd.socket").stderr
     assert json.loads(container.curl(VERSION))["version"]
     for command in documented("systemctl start specd.socket").splitlines():
@@ -131,8 +131,7 @@ def test_a_restart_refuses_no_connection(container: SystemdContainer, tmp_path: 
             container("systemctl", "restart", "specd")
         clients.until_done(2)
         ends = clients.stop()
-    # Of those that were accepted, too, each was answered: `error` is what a prompt is told that
-    # comes while the daemon stops.
+    # Every accepted connection got an answer too: a prompt gets an `error` while the daemon stops.
     assert set(ends) <= {"prompt done", "prompt error", "ask done"}
     assert ends["ask done"] > 100
 
@@ -147,7 +146,7 @@ def test_a_crash_refuses_no_connection(container: SystemdContainer, tmp_path: Pa
         clients.until_done(2)
         ends = clients.stop()
     assert not any("refused" in end or "twice" in end for end in ends)
-    # One for each of the clients: no more were being answered, or read.
+    # At most one per client: no more requests were in progress.
     lost = sum(n for end, n in ends.items() if "cut" in end or "unheard" in end)
     assert 1 <= lost <= N_CLIENTS
 
@@ -161,5 +160,5 @@ def test_without_the_socket_every_answer_still_ends_once(
         container("systemctl", "restart", "specd")
         clients.until_done(2)
         ends = clients.stop()
-    # The kernel hangs up on those that nobody has accepted yet, beside those that it refuses.
+    # The kernel resets connections that are not accepted yet, and refuses new ones.
     assert not any("cut" in end or "twice" in end for end in ends)

@@ -19,7 +19,7 @@ analyze = pytest.mark.skipif(
 
 
 def read(name: str) -> configparser.RawConfigParser:
-    """The last of several values of a key."""
+    """Parse a unit file; the last of several values of a key counts."""
     parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read(UNITS / name, encoding="utf-8")

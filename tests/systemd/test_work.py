@@ -35,7 +35,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdContainer]:
-    """The daemon runs, with the model `small` in its store, pulled from a registry in the box."""
+    """Start the daemon and pull the model `small` from a registry in the container."""
     if why_not := reason_unavailable():
         pytest.skip(why_not)
     gguf = write_llama(tmp_path_factory.mktemp("gguf") / "small.gguf", chat_template=CHAT_TEMPLATE)
@@ -57,7 +57,7 @@ def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdContain
         assert pulled[-1] == {"status": "success"}
         post(container, "copy", source=f"{url}/library/small:latest", destination="small")
         yield container
-        # Whatever was done: no call was refused that the daemon or llama.cpp could not do without.
+        # In none of the tests was a system call denied that the daemon or llama.cpp needs.
         assert "Traceback" not in container.log()
         assert container.show("specd", "NRestarts") == "0"
         registry.kill()
