@@ -1,4 +1,4 @@
-"""The daemon's life and its faults, with the fake engine in the engines' place."""
+"""Test the daemon's start, shutdown and faults with the fake engine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.daemon_process import running as running_daemon
 from tests.fakes.engine import BYE
 from tests.gguf_files import OllamaStore, write_llama
 
-#: Modes of files bind root too.
+#: File modes restrict root too.
 WITHOUT_ROOTS_RIGHTS = (
     ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 )
 
 
 def running(tmp_path: Path, **variables: str) -> AbstractAsyncContextManager[Daemon]:
-    """A daemon with the model "m" in its store."""
+    """Start a daemon with the model "m" in its store."""
     OllamaStore(tmp_path / "models").add(
         "m", weights=write_llama(tmp_path / "m.gguf", chat_template=None)
     )
@@ -51,7 +51,7 @@ async def test_it_answers_loads_once_and_leaves_nothing_behind(tmp_path: Path) -
         assert await ended(engines)
 
 
-async def test_a_running_answer_is_told_when_its_grace_is_over(tmp_path: Path) -> None:
+async def test_a_running_answer_gets_an_error_after_the_grace_period(tmp_path: Path) -> None:
     async with running(tmp_path, SPECD_SHUTDOWN_GRACE="0s") as daemon:
         async with daemon.generate("hang") as response:
             assert json.loads(await response.content.readline())["response"] == "last words"
@@ -65,12 +65,12 @@ async def test_a_running_answer_is_told_when_its_grace_is_over(tmp_path: Path) -
 
 
 @pytest.mark.contract("sched.shutdown")
-async def test_a_second_signal_cuts_the_grace_short(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_the_grace_period(tmp_path: Path) -> None:
     async with running(tmp_path, SPECD_SHUTDOWN_GRACE="1h") as daemon:
         async with daemon.generate("hang") as response:
             await response.content.readline()
             daemon.process.send_signal(signal.SIGINT)
-            # Refused: the first signal has been heard.
+            # Refused connections show that the daemon has handled the first signal.
             with contextlib.suppress(aiohttp.ClientConnectionError):
                 while True:
                     async with aiohttp.ClientSession(daemon.url) as http:
@@ -100,7 +100,7 @@ async def test_a_client_that_leaves_in_mid_stream_frees_the_slot(tmp_path: Path)
             await response.content.readline()
             engines = daemon.engines()
             response.close()
-        # keep_alive 0: the engine ends as soon as nobody uses it.
+        # keep_alive 0: the engine ends as soon as it is idle.
         assert await ended(engines)
 
 
@@ -123,7 +123,7 @@ def learned(tmp_path: Path) -> core.BandHistory:
     return band
 
 
-async def test_what_was_learned_outlives_engine_and_daemon(tmp_path: Path) -> None:
+async def test_the_history_survives_the_engine_and_the_daemon(tmp_path: Path) -> None:
     for n_requests in (2, 4):
         async with running(tmp_path) as daemon:
             await daemon.answer("a", keep_alive=0)
@@ -134,7 +134,7 @@ async def test_what_was_learned_outlives_engine_and_daemon(tmp_path: Path) -> No
         assert (learned(tmp_path).n_requests, learned(tmp_path).parked) == (n_requests, BYE)
 
 
-async def test_a_state_that_cannot_be_kept_costs_no_answer(tmp_path: Path) -> None:
+async def test_an_unwritable_state_folder_fails_no_answer(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("not a folder")
     async with running(tmp_path) as daemon:
         assert (await daemon.answer("a"))[-1]["done"]
@@ -142,7 +142,7 @@ async def test_a_state_that_cannot_be_kept_costs_no_answer(tmp_path: Path) -> No
         assert await daemon.process.wait() == 0
 
 
-async def test_a_store_that_another_holds_delays_no_start(tmp_path: Path) -> None:
+async def test_a_locked_store_does_not_delay_the_start(tmp_path: Path) -> None:
     (tmp_path / "models/manifests").mkdir(parents=True)
     (tmp_path / "models/blobs").mkdir()
     with (
@@ -157,11 +157,11 @@ async def test_a_store_that_another_holds_delays_no_start(tmp_path: Path) -> Non
         ):
             assert response.status == 200
     said = (tmp_path / "log").read_text(encoding="utf-8")
-    # Where it listens is said before anything that may happen from then on.
+    # The address is logged before any later event.
     assert 0 < said.index(" listens on ") < said.index("another specd is writing here")
 
 
-async def test_a_store_that_cannot_be_written_is_said_at_start(tmp_path: Path) -> None:
+async def test_an_unwritable_store_is_logged_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "models").touch()
     with (tmp_path / "log").open("wb") as log:
         async with running_daemon(
@@ -184,7 +184,7 @@ async def test_a_store_that_cannot_be_written_is_said_at_start(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("closed", ["models", "models/manifests", "."])
-async def test_a_store_that_may_not_be_read_is_said_at_start(tmp_path: Path, closed: str) -> None:
+async def test_an_unreadable_store_is_logged_at_the_start(tmp_path: Path, closed: str) -> None:
     store = tmp_path / "house/models"
     OllamaStore(store).add("m", weights=write_llama(tmp_path / "m.gguf"))
     folder = tmp_path / "house" / closed

@@ -1,4 +1,4 @@
-"""The address and the key that a command reads by itself are those of the settings."""
+"""Check that commands and the settings read the same address and key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_command_and_the_settings_read_the_same(variables: dict[str, str]) -> 
     assert daemon_address(variables) == DaemonAddress(settings.host.url, key)
 
 
-def test_keys_that_are_none_are_refused_in_the_same_words() -> None:
+def test_invalid_keys_are_refused_with_the_same_message() -> None:
     variables = {"SPECD_API_KEYS": "short"}
     with pytest.raises(BadSetting) as by_command:
         daemon_address(variables)

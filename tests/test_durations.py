@@ -1,4 +1,4 @@
-"""Go's duration syntax, and the sentences Go says about what is not one."""
+"""Check Go's duration syntax and its error messages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_any_text_is_a_number_of_seconds_or_an_error_of_go(text: str) -> None:
     try:
         parse_go_duration(text)
     except ValueError as error:
-        assert str(error).startswith("time: ")  # noqa: PT017 - either end is right
+        assert str(error).startswith("time: ")  # noqa: PT017 - a number or an error
 
 
 @given(st.integers(0, 10**6), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))
@@ -73,6 +73,6 @@ def test_terms_add_up(hours: int, minutes: int, seconds: int, ms: int) -> None:
     )
 
 
-def test_a_million_digits_are_refused_without_being_read() -> None:
+def test_a_million_digits_are_refused_unparsed() -> None:
     with pytest.raises(ValueError):
         parse_go_duration("9" * 1_000_000 + "s")

@@ -1,4 +1,4 @@
-"""Vectors of a request, with a scheduler that grants at once and an engine that counts letters."""
+"""Test embedding requests with a fake scheduler and an engine that counts letters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODEL = core.LocalModel(
 
 
 class LetterCounter(FakeEngine):
-    """Turns a text into its length; the texts "hang" and "long" show what goes wrong."""
+    """An engine that embeds a text as its length; the text "hang" hangs, and "long" is too long."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bool]] = []
@@ -47,7 +47,7 @@ class LetterCounter(FakeEngine):
             if text == "hang":
                 self.hangs.set()
                 await asyncio.Event().wait()
-            # Whatever comes of it comes later.
+            # The result comes after other tasks have run.
             await asyncio.get_running_loop().run_in_executor(None, len, text)
             if self.dies:
                 self.dies -= 1
@@ -60,7 +60,7 @@ class LetterCounter(FakeEngine):
 
 
 class EmbeddingServices(FakeServices):
-    """A generation over one model and one engine."""
+    """A `Generation` with one model and one engine."""
 
     engine: LetterCounter
 
@@ -83,13 +83,13 @@ async def test_vectors_come_in_order_with_the_time_until_the_lease() -> None:
     assert found.load_ns == 1_000_000_000
     [(spec, keep_alive_s)] = services.leased
     assert (spec.embeds, spec.n_ctx, keep_alive_s) == (True, 64, 7.0)
-    assert services.engine.contexts == [64, 64, 64]  # though a longer one may be loaded
+    assert services.engine.contexts == [64, 64, 64]  # although a longer context may be loaded
     assert services.n_released == 1
 
 
 @pytest.mark.contract("embed.truncate", "embed.nothing-left")
 @pytest.mark.parametrize("asked", [3, 1, 0, -7])
-async def test_a_text_is_cut_to_the_context_asked_for_though_the_load_has_a_floor(
+async def test_a_text_is_cut_to_the_requested_context_although_the_load_has_a_minimum(
     asked: int,
 ) -> None:
     services = EmbeddingServices()
@@ -99,7 +99,7 @@ async def test_a_text_is_cut_to_the_context_asked_for_though_the_load_has_a_floo
     assert services.engine.contexts == [asked]
 
 
-async def test_a_text_gets_the_whole_context_where_none_is_asked_for() -> None:
+async def test_a_text_gets_the_whole_context_by_default() -> None:
     services = EmbeddingServices(replace(MODEL, parameters={}))
     await services.embed("abc")
     assert services.engine.contexts == [None]
@@ -125,7 +125,7 @@ async def test_texts_are_embedded_concurrently_up_to_a_limit() -> None:
 
 
 @pytest.mark.contract("embed.truncate-off")
-async def test_a_text_too_long_is_an_error_where_it_may_not_be_cut() -> None:
+async def test_a_text_too_long_is_an_error_without_truncate() -> None:
     services = EmbeddingServices()
     with pytest.raises(
         errors.InvalidRequest, match=r"^the input length exceeds the context length$"
@@ -136,7 +136,7 @@ async def test_a_text_too_long_is_an_error_where_it_may_not_be_cut() -> None:
     assert len((await services.embed("long")).entries) == 1
 
 
-async def test_an_engine_that_dies_is_tried_once_more_after_it_is_gone() -> None:
+async def test_after_a_crash_the_request_is_repeated_once_the_engine_has_ended() -> None:
     services = EmbeddingServices()
     services.engine.dies = 1
     assert (await services.embed("a")).entries[0].vector == (1.0,)
@@ -177,7 +177,7 @@ async def test_a_model_that_chats_and_embeds_is_loaded_for_the_requested_use() -
     assert [spec.embeds for spec, _ in services.leased] == [True, False]
 
 
-async def test_to_load_an_embedder_is_to_load_it_for_vectors() -> None:
+async def test_an_embedder_is_loaded_for_vectors() -> None:
     services = EmbeddingServices()
     await services.generation.load(core.LoadRequest(model=services.model))
     [(spec, _)] = services.leased

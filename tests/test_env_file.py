@@ -1,4 +1,4 @@
-"""The service's file of settings, as SIGHUP reads it again."""
+"""Test the service's environment file, which SIGHUP reads again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specd.errors import BadSetting
 from specd.settings import Settings, read_env_file
 from specd.settings.env_file import parse_env
 
-#: What a shell, or another reader of such files, would take otherwise.
+#: Lines that shells and other readers of such files read differently.
 WEIRD = r"""A=1
 B=5m # five
  export X=1
@@ -50,18 +50,18 @@ _AS_SYSTEMD = {
 }
 
 
-def test_what_others_take_otherwise_is_taken_as_systemd_does() -> None:
-    """Held against a real systemd in tests/systemd/test_env_file.py."""
+def test_ambiguous_lines_are_read_as_systemd_reads_them() -> None:
+    """tests/systemd/test_env_file.py compares the result with a real systemd."""
     assert parse_env(WEIRD) == _AS_SYSTEMD
 
 
 def test_a_comment_ends_with_its_line() -> None:
-    """As since systemd 254; before, it went on after a backslash."""
+    """Before systemd 254, a backslash continued a comment on the next line."""
     assert parse_env("# c \\\nA=1\n;\\") == {"A": "1"}
 
 
 @given(st.text(alphabet="A=B \"'\\#;\n$"))
-def test_no_text_is_too_odd(text: str) -> None:
+def test_any_text_is_read(text: str) -> None:
     assert all(name.isidentifier() for name in parse_env(text))
 
 
@@ -88,7 +88,7 @@ def test_it_is_read_as_systemd_reads_it(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_that_is_not_there_says_nothing(tmp_path: Path) -> None:
+def test_a_missing_file_sets_nothing(tmp_path: Path) -> None:
     assert read_env_file(tmp_path / "specd.env") == {}
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         read_env_file(tmp_path / "other")
 
 
-def test_settings_of_variables_are_those_of_such_an_environment(
+def test_settings_of_variables_match_those_of_an_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OLLAMA_MAX_QUEUE", "7")

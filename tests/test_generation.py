@@ -1,4 +1,4 @@
-"""One request end to end, with a scheduler that grants at once and an engine that is a list."""
+"""Test whole requests with a fake scheduler and an engine that sends a list of events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALTERNATING = (
 
 
 class WordEngine(FakeEngine):
-    """Says its events to every request; a token is a word."""
+    """An engine that answers every request with its events; a token is a word."""
 
     def __init__(self, *events: core.Event) -> None:
         self.events = events
@@ -82,7 +82,7 @@ class WordEngine(FakeEngine):
 
 
 class ChatServices(FakeServices):
-    """A generation over one model, one pair and one engine that says `events`."""
+    """A `Generation` with one model, one pair and one engine that sends `events`."""
 
     engine: WordEngine
 
@@ -146,7 +146,7 @@ async def test_on_answered_gets_the_loaded_drafter_for_whole_answers_only() -> N
     services.drafter = "/m/other.gguf"
     await services.ask(chat("hello"))
     assert services.answered == [(services.found, "/m/other.gguf")]
-    # Neither one that allowed no drafts nor one that failed.
+    # It is not called for a request without drafts or for one that failed.
     off = core.SpeculationStats(reason=core.NoPair.DISABLED_BY_USER)
     services.engine.events = (replace(DONE, speculation=off),)
     await services.ask(chat("hello"))
@@ -189,7 +189,7 @@ async def test_every_runner_option_reaches_the_engine() -> None:
         ({"num_gpu": 999, "main_gpu": 7}, 999, 7),
     ],
 )
-async def test_layers_and_gpus_are_as_many_as_there_can_be(
+async def test_layers_and_gpus_are_limited_to_possible_numbers(
     asked: dict[str, Any], n_gpu_layers: int, main_gpu: int | None
 ) -> None:
     services = ChatServices()
@@ -199,7 +199,7 @@ async def test_layers_and_gpus_are_as_many_as_there_can_be(
 
 
 @pytest.mark.contract("options.runner")
-async def test_a_gpu_of_a_number_that_none_has_is_refused() -> None:
+async def test_the_number_of_a_missing_gpu_is_refused() -> None:
     with pytest.raises(errors.InvalidOption, match='"main_gpu" must be the number of a GPU'):
         await ChatServices().ask(chat("hello"), options={"main_gpu": 1e20})
 
@@ -253,7 +253,7 @@ async def test_without_bos_in_the_template_the_vocabularys_rule_holds() -> None:
 
 
 @pytest.mark.contract("chat.modelfile")
-async def test_the_modelfiles_turns_come_first_and_its_system_only_where_there_is_none() -> None:
+async def test_the_modelfiles_turns_come_first_and_its_system_only_by_default() -> None:
     history = (core.Message(role="user", content="q"), core.Message(role="assistant", content="a"))
     model = replace(MODEL, system="be kind", messages=history)
     asked = await ChatServices(model=model).asked(chat("hello"))
@@ -326,7 +326,7 @@ async def test_a_template_that_wants_a_user_first_loses_one_turn_more() -> None:
 
 
 @pytest.mark.contract("truncate.chat")
-async def test_an_agent_never_forgets_what_it_was_asked() -> None:
+async def test_an_agents_chat_keeps_the_users_last_request() -> None:
     services = ChatServices(model=SPACED, n_ctx=4)
     turns = [core.Message(role="user", content="old"), core.Message(role="user", content="asked")]
     for i in range(40):
@@ -336,7 +336,7 @@ async def test_an_agent_never_forgets_what_it_was_asked() -> None:
     assert asked.prompt == ("asked result38 call39 result39 ",)
 
 
-async def test_a_template_that_refuses_whatever_is_left_is_asked_a_few_times_alone() -> None:
+async def test_a_template_that_refuses_every_shortened_chat_is_tried_a_few_times_only() -> None:
     refusing = "{{ raise_exception('no') }}"
     services = ChatServices(model=replace(MODEL, chat_template=refusing), n_ctx=4)
     with pytest.raises(errors.InvalidRequest, match="no"):
@@ -344,13 +344,13 @@ async def test_a_template_that_refuses_whatever_is_left_is_asked_a_few_times_alo
 
 
 @pytest.mark.contract("truncate.off")
-async def test_nothing_is_cut_where_the_caller_forbids_it() -> None:
+async def test_nothing_is_cut_if_the_request_forbids_it() -> None:
     services = ChatServices(model=SPACED, n_ctx=2)
     asked = await services.asked(chat("one", "two", "three"), truncate=False)
     assert (asked.prompt, asked.truncate) == (("one two three ",), False)
 
 
-async def test_a_prompt_that_was_counted_is_submitted_as_its_tokens() -> None:
+async def test_a_counted_prompt_is_submitted_as_its_tokens() -> None:
     services = ChatServices(model=SPACED, n_ctx=4)
     await services.ask(chat("one", "two", "three"))
     [request] = services.engine.asked
@@ -362,7 +362,7 @@ async def test_an_engine_without_a_last_event_is_an_error() -> None:
         await ChatServices(core.Token(text="a")).ask(chat("x"))
 
 
-async def test_the_last_event_comes_when_the_lease_is_over() -> None:
+async def test_the_last_event_comes_after_the_lease() -> None:
     services = ChatServices()
     request = core.GenerateRequest(model=MODEL, prompt=chat("x"))
     async for event in services.generation.generate(request):
@@ -375,13 +375,13 @@ async def test_a_chat_shorter_than_the_context_in_bytes_is_not_counted() -> None
     assert services.engine.n_tokenized == 0
 
 
-# --------------------------------------------------------------------------- less than its slot
+# --------------------------------------------------------------------------- shorter contexts
 
 
 @pytest.mark.parametrize(
     "asked, granted", [(0, 4096), (512, 512), (9000, 4096), (4096, 4096), (2, 4), (-7, 4)]
 )
-async def test_a_request_has_the_context_that_it_asked_for_and_no_more_than_there_is(
+async def test_a_request_gets_its_context_but_no_more_than_is_loaded(
     asked: int, granted: int
 ) -> None:
     request = await ChatServices(n_ctx=4096).asked(chat("x"), options={"num_ctx": asked})
@@ -389,19 +389,19 @@ async def test_a_request_has_the_context_that_it_asked_for_and_no_more_than_ther
     assert request.n_predict == 10 * granted
 
 
-async def test_the_modelfiles_context_counts_where_the_request_names_none() -> None:
+async def test_the_modelfiles_context_counts_if_the_request_has_none() -> None:
     services = ChatServices(model=replace(MODEL, parameters={"num_ctx": 512}))
     assert (await services.asked(chat("x"))).n_ctx == 512
     assert (await services.asked(chat("x"), options={"num_ctx": 1024})).n_ctx == 1024
 
 
-async def test_a_model_that_sees_is_never_given_less_than_an_image_may_need() -> None:
+async def test_a_vision_model_always_has_context_for_an_image() -> None:
     services = ChatServices(model=replace(MODEL, projector=Path("/m/mmproj.gguf")))
     assert (await services.asked(chat("x"), options={"num_ctx": 512})).n_ctx == 2048
 
 
 @pytest.mark.contract("truncate.chat")
-async def test_a_chat_is_cut_to_the_context_that_was_asked_for() -> None:
+async def test_a_chat_is_cut_to_the_requested_context() -> None:
     words = chat("one", "two", "three", "four", "five")
     cut, whole = (ChatServices(model=SPACED, n_ctx=6) for _ in range(2))
     assert (await cut.asked(words, options={"num_ctx": 4})).prompt == ("two three four five ",)
@@ -422,7 +422,7 @@ async def test_thinking_is_separated_from_the_answer() -> None:
     assert thought(await ChatServices(*tokens, DONE).ask(chat("x"))) == ("hmm", "yes")
 
 
-async def test_a_model_that_thinks_unasked_does_so_apart_and_others_say_what_they_say() -> None:
+async def test_unrequested_thinking_is_separated_and_other_text_is_unchanged() -> None:
     tokens: list[core.Event] = [core.Token(text="<think>a</think>b"), DONE]
     assert thought(await ChatServices(*tokens).ask(chat("x"), think=False)) == ("a", "b")
     assert thought(await ChatServices(*tokens).ask(core.TextPrompt(text="x", raw=True)))[0] == ""
@@ -440,7 +440,7 @@ async def test_logprobs_go_with_their_token() -> None:
     assert parts[0] == core.Delta(content="a", logprobs=logprobs)
 
 
-# --------------------------------------------------------------------------- ends
+# --------------------------------------------------------------------------- failures
 
 
 @pytest.mark.parametrize(
@@ -460,11 +460,11 @@ async def test_each_failure_is_an_error_by_name(
     with pytest.raises(error) as raised:
         await services.ask(chat("x"))
     assert type(raised.value) is error
-    # An engine that dies before it says anything is given a second chance, and no third.
+    # After a crash before the first token, the request is repeated once.
     assert services.n_reloads == (kind is core.FailureKind.CRASHED)
 
 
-async def test_an_engine_that_dies_in_mid_answer_is_not_asked_again() -> None:
+async def test_a_request_is_not_repeated_after_a_crash_during_its_answer() -> None:
     services = ChatServices(
         core.Token(text="a"), core.Failed(kind=core.FailureKind.CRASHED, message="x")
     )
@@ -491,17 +491,17 @@ async def stats_of(services: ChatServices, stats: core.SpeculationStats) -> core
     return done.speculation
 
 
-async def test_of_another_pair_only_what_is_true_of_the_engine_is_said() -> None:
+async def test_statistics_of_another_pairs_drafter_are_unchanged() -> None:
     stats = core.SpeculationStats(drafter="another's", pair_source="registry")
     services = ChatServices()
     services.drafter = "/m/another.gguf"
     assert await stats_of(services, stats) == stats
-    # It was there when the engine was loaded, and has been deleted since.
+    # The drafter was deleted after the load.
     services.found = core.Pair(target=MODEL, reason=core.NoPair.NOT_FOUND, detail="None.")
     assert await stats_of(services, stats) == stats
 
 
-#: Prompt lookup drafted, and rested in the end for a reason of its own.
+#: Prompt lookup drafted, and was parked at the end for its own reason.
 LOOKED_UP = core.SpeculationStats(
     drafter="prompt-lookup", pair_source=core.BUILTIN, reason="low_acceptance", detail="x"
 )
@@ -513,7 +513,7 @@ LOOKED_UP = core.SpeculationStats(
         (None, "drafter_no_vram", "tinier needs 1.6 GB.", "tinier needs 1.6 GB."),
         ("/m/tinier.gguf", "drafter_load_failed", "not a GGUF", "not a GGUF"),
         ("/m/tinier.gguf", "architecture_cannot_rewind", "no", "no"),
-        # The drafter has come after the load.
+        # The drafter was installed after the load.
         (None, "drafter_not_found", "None.", "tinier drafts from the next load of tiny:latest."),
     ],
 )
@@ -528,7 +528,7 @@ async def test_a_missing_drafter_is_reported_with_the_reason_of_the_load(
     stats = await stats_of(services, LOOKED_UP)
     assert (stats.drafter, stats.pair_source) == ("prompt-lookup", core.BUILTIN)
     assert (stats.reason, stats.detail) == (reason, said)
-    # Who wants no drafts gets none for that reason, and no other.
+    # A request without drafts keeps that reason.
     unwanted = replace(LOOKED_UP, reason=core.NoPair.DISABLED_BY_USER)
     assert await stats_of(services, unwanted) == unwanted
 
@@ -578,7 +578,7 @@ async def test_load_and_unload_by_name() -> None:
     assert services.unloaded == [MODEL]
 
 
-async def test_options_that_cannot_be_used_are_named() -> None:
+async def test_unusable_options_are_named() -> None:
     with pytest.raises(errors.InvalidOption, match="num_batch"):
         await ChatServices().ask(chat("x"), options={"num_batch": 0})
 
@@ -598,13 +598,13 @@ async def test_a_prompts_tokens_are_counted_whole_with_its_images() -> None:
     services = ChatServices(n_ctx=4)
     turn = core.Message(role="user", content=" a b c d e f ", images=(b"1", b"2"))
     request = core.GenerateRequest(model=MODEL, prompt=core.ChatPrompt(messages=(turn,)))
-    # "<s>[user]" before the images, the words and "[assistant]" after them.
+    # "<s>[user]" precedes the images; the words and "[assistant]" follow them.
     assert await services.generation.count_tokens(request) == 1 + 2 * 500 + 7
     assert services.engine.asked == []
     assert services.n_released == 1
 
 
-async def test_images_stand_where_their_turns_are() -> None:
+async def test_images_are_in_their_turns() -> None:
     services = ChatServices()
     turns = (
         core.Message(role="user", content="what is", images=(b"1", b"2")),
@@ -644,7 +644,7 @@ async def test_a_rendered_prompt_begins_with_the_text_of_its_context() -> None:
 
 
 async def test_a_chat_is_cut_by_what_its_images_take() -> None:
-    """An image is 500 tokens to this engine: two of them do not fit."""
+    """An image has 500 tokens in this engine, so two do not fit."""
     services = ChatServices(n_ctx=800)
     turns = [core.Message(role="user", content=f"{i}", images=(b"%d" % i,)) for i in range(3)]
     asked = await services.asked(core.ChatPrompt(messages=tuple(turns)))
@@ -658,7 +658,7 @@ async def test_a_model_with_a_projector_has_room_for_an_image(n_ctx: int, loaded
     assert services.leased[0][0].n_ctx == loaded
 
 
-async def test_an_engine_that_dies_before_it_counted_is_asked_once_more() -> None:
+async def test_counting_is_repeated_once_after_a_crash() -> None:
     services = ChatServices()
     request = core.GenerateRequest(model=MODEL, prompt=chat("a b"))
     services.engine.dies = 1

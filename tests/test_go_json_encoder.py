@@ -1,4 +1,4 @@
-"""JSON as Go writes it."""
+"""Compare the JSON encoder with Go's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VALUES = st.recursive(
         ((1, None), "[1,null]"),
     ],
 )
-def test_values_as_go_writes_them(value: object, text: str) -> None:
+def test_values_are_written_as_go_writes_them(value: object, text: str) -> None:
     assert go_json(value) == text.encode() + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""The daemon on a machine with GPUs: the driver and the engines are fakes, the rest is real."""
+"""Test the daemon with GPUs: the driver and the engines are fakes, all else is real."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fakes import nvml
 from tests.fakes.nvml import Driver, gpu, uuid
 from tests.gguf_files import OllamaStore, write_llama
 
-#: What a build with CUDA would offer on the machine of the tests.
+#: The devices that a build with CUDA would list on the simulated machine.
 OFFERED = [
     BackendDevice(
         name=f"CUDA{index}",
@@ -44,7 +44,7 @@ def running(
     log: int | None = None,
     **variables: str,
 ) -> AbstractAsyncContextManager[Daemon]:
-    """A daemon with the models "first" and "second"."""
+    """Start a daemon with the models "first" and "second"."""
     store = OllamaStore(tmp_path / "models")
     for seed, name in enumerate(("first", "second")):
         store.add(name, weights=write_llama(tmp_path / f"{name}.gguf", seed=seed))
@@ -54,14 +54,14 @@ def running(
 
 
 async def visible_to(daemon: Daemon, model: str) -> str:
-    """What the engine sees of CUDA's devices that is started for `model`."""
+    """Load `model`; return CUDA_VISIBLE_DEVICES of its engine."""
     before = set(daemon.engines())
     await daemon.answer("hello", model=model)
     (engine,) = set(daemon.engines()) - before
     return (await asyncio.to_thread(engine.environ))["CUDA_VISIBLE_DEVICES"]
 
 
-async def test_a_model_goes_where_there_is_room_and_no_gpu_that_is_lost(
+async def test_a_model_goes_to_a_gpu_with_free_memory_that_is_not_lost(
     tmp_path: Path, driver: Driver
 ) -> None:
     driver.shows(gpu(0, free=0.2), gpu(1))
@@ -71,7 +71,7 @@ async def test_a_model_goes_where_there_is_room_and_no_gpu_that_is_lost(
         assert await visible_to(daemon, "second") == uuid(0)
 
 
-async def test_a_gpu_that_is_back_is_used_again(tmp_path: Path, driver: Driver) -> None:
+async def test_a_gpu_that_answers_again_is_used_again(tmp_path: Path, driver: Driver) -> None:
     driver.shows(gpu(0, free=0.2), gpu(1))
     async with running(tmp_path, driver, OFFERED) as daemon:
         driver.shows(gpu(0), gpu(1), "lost 1")
@@ -80,7 +80,7 @@ async def test_a_gpu_that_is_back_is_used_again(tmp_path: Path, driver: Driver) 
         assert await visible_to(daemon, "second") == uuid(1)
 
 
-async def test_a_build_without_cuda_leaves_gpus_alone_and_says_so(
+async def test_a_build_without_cuda_logs_that_it_uses_no_gpus(
     tmp_path: Path, driver: Driver
 ) -> None:
     driver.shows(gpu(0))
@@ -90,15 +90,15 @@ async def test_a_build_without_cuda_leaves_gpus_alone_and_says_so(
     assert "Fast 9000 is not used: the installed llama.cpp" in (tmp_path / "log").read_text()
 
 
-async def test_one_of_many_is_chosen_by_the_user(tmp_path: Path, driver: Driver) -> None:
-    """CUDA, and so llama.cpp, sees but the second."""
+async def test_the_user_chooses_one_of_two_gpus(tmp_path: Path, driver: Driver) -> None:
+    """CUDA, and so llama.cpp, only sees the second GPU."""
     driver.shows(gpu(0), gpu(1))
     offered = replace(OFFERED[1], name="CUDA0")
     async with running(tmp_path, driver, [offered], CUDA_VISIBLE_DEVICES="1") as daemon:
         assert await visible_to(daemon, "first") == uuid(1)
 
 
-async def test_memory_that_is_free_and_refused_all_the_same_is_asked_for_less(
+async def test_after_refused_memory_the_next_load_requests_less(
     tmp_path: Path, driver: Driver
 ) -> None:
     driver.shows(gpu(0))
@@ -107,7 +107,7 @@ async def test_memory_that_is_free_and_refused_all_the_same_is_asked_for_less(
     with (tmp_path / "log").open("wb") as log:
         refusing = {"FAKE_OUT_OF_MEMORY": str(once)}
         async with running(tmp_path, driver, OFFERED[:1], log=log.fileno(), **refusing) as daemon:
-            # Of so small a model nothing is left to give up but the GPU itself.
+            # So small a model can only give up the GPU.
             assert await visible_to(daemon, "first") == ""
     assert not once.exists()
     assert "first:latest was not loaded" in (tmp_path / "log").read_text()

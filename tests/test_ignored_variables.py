@@ -1,4 +1,4 @@
-"""Every variable of Ollama's is read, or named as one that changes nothing."""
+"""Check that specd reads each of Ollama's variables or logs it as ignored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLLAMA_IGPU_ENABLE OLLAMA_MAX_TRANSFER_STREAMS OLLAMA_AUTH OLLAMA_CLOUD_BASE_URL
 OLLAMA_EDITOR OLLAMA_EXPERIMENT LLAMA_ARG_FIT LLAMA_ARG_FIT_TARGET CUDA_VISIBLE_DEVICES
 HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GGML_VK_VISIBLE_DEVICES GPU_DEVICE_ORDINAL
 HSA_OVERRIDE_GFX_VERSION HTTP_PROXY HTTPS_PROXY NO_PROXY
-""".split()  # noqa: SIM905 - to be read beside the contract
+""".split()  # noqa: SIM905 - the form of the contract
 
 
 @pytest.mark.contract("env.known")

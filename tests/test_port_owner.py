@@ -26,7 +26,7 @@ def listener() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "", "0.0.0.0", "localhost"])
-def test_the_holder_of_a_port_is_found(listener: int, host: str) -> None:
+def test_the_process_on_a_port_is_found(listener: int, host: str) -> None:
     holder = find_port_owner(HostAddress("http", host, listener))
     assert holder is not None
     assert holder.pid == os.getpid()
@@ -34,7 +34,7 @@ def test_the_holder_of_a_port_is_found(listener: int, host: str) -> None:
     assert f"(pid {holder.pid}" in str(holder)
 
 
-def test_a_free_port_has_no_holder(listener: int) -> None:
+def test_a_free_port_has_no_process(listener: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         free = other.getsockname()[1]
     assert find_port_owner(HostAddress("http", "127.0.0.1", free)) is None

@@ -1,6 +1,6 @@
-"""Prompts of one kind of character, which llama.cpp's tokenizer reads by recursion.
+"""Test prompts of one kind of character, which llama.cpp's tokenizer reads by recursion.
 
-The stack that they overflowed was the engine's, and every other answer ended with it.
+They overflowed the engine's stack, and the crash ended all other answers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.gguf_files import OllamaStore, Shape, byte_vocabulary, write_llama
 
 pytestmark = [pytest.mark.native, pytest.mark.asyncio(loop_scope="module")]
 
-#: Overflowed the usual 8 MiB, and overflows 256 MiB.
+#: One length overflowed the usual stack of 8 MiB; the other overflows even 256 MiB.
 LONG, TOO_LONG = "a" * 30_000, "a" * 900_000
 OPTIONS = {"num_predict": 2, "num_ctx": 256, "seed": 1}
 
@@ -37,7 +37,7 @@ async def daemon(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daem
 
 
 def asks(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """Every route whose text is tokenized."""
+    """Return the path and body of a request to every route that tokenizes text."""
     said = [{"role": "user", "content": text}]
     chat = {"model": "m", "messages": said, "max_tokens": 2}
     return [
@@ -63,11 +63,11 @@ async def post(daemon: Daemon, path: str, body: dict[str, Any]) -> tuple[int, st
 @pytest.mark.parametrize("path, body", asks(LONG))
 async def test_a_long_run_is_read(daemon: Daemon, path: str, body: dict[str, Any]) -> None:
     status, text = await post(daemon, path, body)
-    # What is too long for the context may be refused for that.
+    # A text longer than the context may be refused.
     assert status == 200 or "context" in text, text
 
 
-async def test_a_run_that_no_stack_holds_costs_its_own_answer_alone(daemon: Daemon) -> None:
+async def test_a_run_that_overflows_any_stack_fails_only_its_own_answer(daemon: Daemon) -> None:
     other = {"model": "m", "prompt": "b", "options": OPTIONS | {"num_predict": 300}, "raw": True}
     async with daemon.http.post("/api/generate", json=other) as stream:
         await stream.content.readline()
@@ -81,7 +81,7 @@ async def test_a_run_that_no_stack_holds_costs_its_own_answer_alone(daemon: Daem
     assert engines <= {engine.pid for engine in daemon.engines()}
 
 
-async def test_runs_of_many_clients_at_once_are_read(daemon: Daemon) -> None:
+async def test_long_runs_of_several_clients_are_read_at_once(daemon: Daemon) -> None:
     text = "a" * 200_000
     body = {"model": "m", "prompt": text, "options": OPTIONS}
     replies = [post(daemon, "/api/generate", body) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""What systemd hands over, and what it is told, with a socket in systemd's place."""
+"""Test the variables and sockets from systemd, and messages to it; a socket replaces systemd."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_a_missing_systemd_is_logged_once(tmp_path: Path, caplog: pytest.LogCapt
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
         assert ours.notify("STATUS=x")
-    assert n_said() == 2  # nobody reads what is still there: another reason
+    assert n_said() == 2  # the socket is closed but still exists: another reason
     (tmp_path / "notify").unlink()
-    assert n_said() == 3  # as it was reached meanwhile
+    assert n_said() == 3  # because a message succeeded in between
 
 
 def test_a_full_queue_does_not_block(systemd: socket.socket) -> None:
@@ -67,7 +67,7 @@ def test_a_full_queue_does_not_block(systemd: socket.socket) -> None:
     n_told = 0
     while ours.notify(f"STATUS={n_told}"):
         n_told += 1
-    # Else the event loop would stand still at every look.
+    # Else every message would block the event loop.
     began_s = time.monotonic()
     assert not any(ours.notify("STATUS=lost") for _ in range(10))
     assert time.monotonic() - began_s < 10
@@ -94,7 +94,7 @@ def test_the_variables_are_removed() -> None:
     "variables",
     [
         {},
-        {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"},  # systemd's, and never ours
+        {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"},  # systemd's pid, never ours
         {"WATCHDOG_USEC": "0"},
         {"WATCHDOG_USEC": "soon"},
         {"LISTEN_FDS": "1", "LISTEN_PID": "1"},
@@ -121,7 +121,7 @@ subprocess.run(["sh", "-c", "env; ls -l /proc/self/fd"], close_fds=False)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/fd")
 def test_sockets_are_served_and_no_child_has_them(tmp_path: Path) -> None:
-    """They are the file descriptors from 3 on, as systemd lays them."""
+    """As with systemd, they are the file descriptors from 3 on."""
     with socket.socket() as first, socket.socket(socket.AF_UNIX) as second:
         first.bind(("127.0.0.1", 0))
         second.bind(str(tmp_path / "socket"))

@@ -1,4 +1,4 @@
-"""The environment as specd reads it: Ollama's rules for OLLAMA_*, errors for SPECD_*."""
+"""Check how specd reads the environment: Ollama's rules for OLLAMA_*, errors for SPECD_*."""
 
 from __future__ import annotations
 

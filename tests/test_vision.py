@@ -1,4 +1,4 @@
-"""Images from the wire to the weights and back: the whole daemon, a real engine, small weights."""
+"""Test requests with images and sounds on the whole daemon, with a real engine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def generate(daemon: Daemon, *images: str, **body: Any) -> dict[str, Any]:
     return answer
 
 
-async def test_a_model_with_a_projector_says_that_it_sees(daemon: Daemon) -> None:
+async def test_a_model_with_a_projector_has_the_vision_capability(daemon: Daemon) -> None:
     status, shown = await post(daemon, "/api/show")
     assert (status, "vision" in shown["capabilities"]) == (200, True)
     assert shown["projector_info"]["general.architecture"] == "clip"
@@ -62,7 +62,7 @@ async def test_a_model_with_a_projector_says_that_it_sees(daemon: Daemon) -> Non
 
 
 @pytest.mark.contract("show.capabilities")
-async def test_a_model_whose_projector_encodes_sounds_says_that_it_hears(daemon: Daemon) -> None:
+async def test_a_model_with_an_audio_projector_has_the_audio_capability(daemon: Daemon) -> None:
     _, ear = await post(daemon, "/api/show", model="ear")
     assert "audio" in ear["capabilities"]
     _, eye = await post(daemon, "/api/show")
@@ -73,7 +73,7 @@ async def test_a_model_whose_projector_encodes_sounds_says_that_it_hears(daemon:
 
 
 @pytest.mark.contract("images.served")
-async def test_what_an_image_shows_is_in_the_answer_and_its_tokens_in_the_count(
+async def test_an_image_changes_the_answer_and_its_tokens_are_counted(
     daemon: Daemon,
 ) -> None:
     none, one = await generate(daemon), await generate(daemon, encoded(1))
@@ -88,7 +88,7 @@ async def test_what_an_image_shows_is_in_the_answer_and_its_tokens_in_the_count(
 
 
 @pytest.mark.contract("images.placed")
-async def test_an_image_is_seen_where_its_tag_stands(daemon: Daemon) -> None:
+async def test_an_image_is_inserted_at_its_tag(daemon: Daemon) -> None:
     one, two = encoded(1), encoded(2)
     front = await generate(daemon, one, two)
     placed = await generate(daemon, one, two, prompt="[img][img]see")
@@ -102,7 +102,7 @@ async def test_an_image_is_seen_where_its_tag_stands(daemon: Daemon) -> None:
 
 
 @pytest.mark.contract("audio.served")
-async def test_what_a_sound_says_is_in_the_answer(daemon: Daemon) -> None:
+async def test_a_sound_changes_the_answer(daemon: Daemon) -> None:
     sounds = [base64.b64encode(sound(seed)).decode() for seed in (1, 2)]
     one, other = [await generate(daemon, file, model="ear") for file in sounds]
     assert one["response"] != other["response"]
@@ -121,7 +121,7 @@ async def test_a_chat_and_its_next_turn(daemon: Daemon) -> None:
     assert answer["message"]["content"] != first["message"]["content"]
 
 
-async def test_the_other_dialects_show_the_same(daemon: Daemon) -> None:
+async def test_the_other_dialects_give_the_same_answer(daemon: Daemon) -> None:
     asked = [{"role": "user", "content": "see"}, {"role": "user", "images": [encoded(1)]}]
     settings = {"temperature": 0, "seed": 1}
     _, native = await post(daemon, "/api/chat", messages=asked, options=OPTIONS)
@@ -149,7 +149,7 @@ async def test_the_other_dialects_show_the_same(daemon: Daemon) -> None:
     assert anthropic["usage"]["input_tokens"] > N_IMAGE
 
 
-async def test_several_at_once_are_answered_as_one_by_one(daemon: Daemon) -> None:
+async def test_concurrent_requests_get_the_same_answers_as_sequential_ones(daemon: Daemon) -> None:
     alone = [(await generate(daemon, encoded(seed)))["response"] for seed in range(4)]
     together = await asyncio.gather(*(generate(daemon, encoded(seed)) for seed in range(4)))
     assert [answer["response"] for answer in together] == alone
@@ -159,7 +159,7 @@ async def test_several_at_once_are_answered_as_one_by_one(daemon: Daemon) -> Non
     "image, words",
     [(b"hello", "an image cannot be read"), (b"RIFF\0\0\0\0WAVEfmt ", "does not support audio")],
 )
-async def test_what_is_no_image_is_400_and_the_next_one_is_answered(
+async def test_an_invalid_image_is_400_and_the_next_request_is_answered(
     daemon: Daemon, image: bytes, words: str
 ) -> None:
     bad = base64.b64encode(image).decode()
@@ -203,7 +203,7 @@ async def test_a_prompt_with_images_is_rendered_for_any_model(daemon: Daemon, mo
 
 @pytest.mark.contract("truncate.chat")
 async def test_more_images_than_the_context_holds(daemon: Daemon) -> None:
-    """Old turns are left out with their images; where one turn is too long it is an error."""
+    """Old turns are removed with their images; a single turn that is too long is an error."""
     turns = [
         {"role": "user", "content": "see", "images": [encoded(seed) for seed in range(20)]}
         for _ in range(10)
@@ -218,7 +218,7 @@ async def test_more_images_than_the_context_holds(daemon: Daemon) -> None:
     assert "context" in answer["error"]
 
 
-async def test_an_adapter_of_the_manifest_is_heard(tmp_path: Path) -> None:
+async def test_an_adapter_of_the_manifest_changes_the_answer(tmp_path: Path) -> None:
     store = OllamaStore(tmp_path / "models")
     weights = write_llama(tmp_path / "text.gguf")
     store.add("m", weights=weights)

@@ -1,4 +1,4 @@
-"""Processes for work that need not end: kept, limited, replaced."""
+"""Test the pool of processes for work that may not end: reuse, limits, replacement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specd.errors import WorkerDied
 from specd.worker_pool import Limits, WorkerPool, serve_lines
 
 LIMITS = Limits(cpu_s=5, wall_s=5, memory_bytes=1 << 50)
-#: What it is asked goes to a renderer: any work will do.
+#: A job for a template renderer; the kind of work does not matter here.
 PING = b'{"template": "", "messages": [], "tools": []}'
 
 
@@ -28,7 +28,7 @@ def workers() -> Iterator[WorkerPool]:
 
 
 def idle(workers: WorkerPool) -> subprocess.Popen[bytes]:
-    """The one that waits for work."""
+    """Return the idle process."""
     (process,) = workers.idle.queue
     return process
 
@@ -60,7 +60,7 @@ def test_a_process_that_closes_its_output_is_replaced(
     process = idle(workers)
     assert process.stdout is not None
     process.stdout.close()
-    process.stdout = io.BytesIO(rest)  # an end where its answer should be
+    process.stdout = io.BytesIO(rest)  # end of file instead of an answer
     assert workers.call(PING) is not None
     assert caplog.messages == ["specd.prompt ended by SIGKILL during its work"]
     assert process.poll() is not None
@@ -70,7 +70,7 @@ DEATHS = [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGKILL, signal
 
 
 def dying(workers: WorkerPool, by: int) -> None:
-    """Have every process from now on end so, as soon as it is asked: a signal, or a status."""
+    """Make every new process end at its first job, by a signal or with an exit status."""
     end = f"sys.exit({by})"
     if isinstance(by, signal.Signals):
         end = f"signal.signal({int(by)}, signal.SIG_DFL); os.kill(os.getpid(), {int(by)})"
@@ -120,7 +120,7 @@ def test_work_of_a_process_killed_from_outside_is_repeated(
     process = idle(workers)
     process.send_signal(number)
     if number != signal.SIGSTOP:
-        monkeypatch.setattr(process, "poll", lambda: None)  # it dies as it is asked
+        monkeypatch.setattr(process, "poll", lambda: None)  # it seems alive when the job is sent
     assert workers.call(PING) is not None
     ending = signal.SIGKILL if number == signal.SIGSTOP else number
     assert process.wait() == -ending

@@ -41,7 +41,7 @@ class FakeWaits(TransferTimers):
                 del self._watches[limit]
 
     def expire(self, seconds: float | None = None) -> None:
-        """All that is watched now for so long has taken it; None is all that is watched."""
+        """Expire the current watches of that length; None expires all."""
         for limit in [limit for limit, of in self._watches.items() if seconds in {None, of}]:
             limit.reschedule(asyncio.get_running_loop().time())
 
@@ -67,14 +67,14 @@ class Client:
         return [line async for line in self.registry.push(name, insecure=True)]
 
     async def pull_until(self, name: str, enough: Callable[[core.Progress], bool]) -> None:
-        """Leave at the first line that is enough."""
+        """Pull until a line satisfies the condition, then cancel."""
         async with aclosing(self.registry.pull(name, insecure=True)) as lines:
             async for line in lines:
                 if enough(line):
                     return
 
     def files(self) -> set[str]:
-        """What lies in the store, by its path there."""
+        """Return the paths of the store's files, relative to its root."""
         return {str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_file()}
 
     def manifests(self) -> set[str]:

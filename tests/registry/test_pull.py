@@ -154,7 +154,7 @@ async def test_storage_on_another_host_gets_no_token(
     assert not any(seen.authorization for seen in fetched)
     located = [seen for seen in remote.seen if "/blobs/" in seen.path]
     assert {seen.authorization for seen in located} == {"Bearer secret"}
-    assert len(located) == 3, "one look for each blob"
+    assert len(located) == 3, "one request for each blob"
 
 
 async def test_a_server_without_ranges_is_read_over_one_connection(

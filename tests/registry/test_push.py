@@ -46,7 +46,7 @@ def stored(client: Client, remote: FakeRegistry, *, parent: str = "") -> str:
 
 def assert_arrived(client: Client, remote: FakeRegistry, name: str) -> None:
     path = client.writer.manifest_path(names.parse(name))
-    assert remote.manifests["me/m/latest"] == path.read_bytes(), "the very bytes: the same digest"
+    assert remote.manifests["me/m/latest"] == path.read_bytes(), "same bytes, same digest"
     assert {digest_of(data) for data in (WEIGHTS, SYSTEM, b"{}")} == set(remote.blobs)
     assert remote.blobs[digest_of(WEIGHTS)] == WEIGHTS
     assert remote.seen[-1].headers["Content-Type"].endswith("manifest.v2+json")

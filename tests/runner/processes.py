@@ -1,4 +1,4 @@
-"""One engine process at a time, with the fake engine in the child's place."""
+"""Start one engine process at a time; a fake engine runs in the child process."""
 
 from __future__ import annotations
 

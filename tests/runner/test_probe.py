@@ -78,7 +78,7 @@ def shell(script: str) -> tuple[str, ...]:
 
 
 def line(name: str) -> str:
-    """A list of one device; of its name the shell makes what it will."""
+    """Return a command that prints a list of one device; the shell expands `name`."""
     device = BackendDevice(name="NAME", backend="B", description="", integrated=False)
     said = msgspec.json.encode([device]).decode()
     return f"echo '{said}' | sed \"s/NAME/{name}/\""

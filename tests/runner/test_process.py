@@ -19,7 +19,7 @@ from tests.runner.processes import FAKE, ROOT, answer_of, asking, failure_of, ru
 
 
 class Pages:
-    """A notebook whose every page is kept."""
+    """A history that keeps every write."""
 
     def __init__(self, *pages: core.PairHistory) -> None:
         self.pages = list(pages)
@@ -120,7 +120,7 @@ async def test_a_stop_during_a_load_kills_the_process_without_a_grace_period() -
     async with running("stall", load_timeout_s=float("inf"), grace_s=3600.0) as process:
         process.stop()
         assert await process.ended() is State.STOPPED
-        child = process._child  # noqa: SLF001 - nothing else tells a kill from an end
+        child = process._child  # noqa: SLF001 - nothing else shows the kill
         assert child is not None
         assert child.was_killed
 
@@ -134,7 +134,7 @@ async def test_a_killed_engine_fails_all_running_and_later_answers() -> None:
         assert failed.kind is core.FailureKind.CRASHED
         assert failed.message.startswith("model runner has unexpectedly stopped, this may be due")
         assert "SIGKILL" in failed.message
-        assert errors.is_out_of_memory_message(failed.message)  # so that idle models make room
+        assert errors.is_out_of_memory_message(failed.message)  # idle models are unloaded
         assert failure_of([e async for e in hanging]) == failed
         assert await process.ended() is State.CRASHED
         assert await answer_of(process, "late") == [failed]

@@ -10,7 +10,7 @@ from specd.runner.stall_detector import CHECK_INTERVAL_S, MAX_STOPPED_CHECKS, St
 
 
 def n_looks(stall_detector: StallDetector, most: int = 1000) -> int:
-    """Looks without a move until it is given up."""
+    """Return the number of checks without progress until the engine counts as stalled."""
     return next(n for n in range(1, most) if stall_detector.check(has_progressed=False))
 
 

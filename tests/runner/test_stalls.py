@@ -32,7 +32,7 @@ async def test_a_hanging_engine_is_killed_even_after_its_request_is_cancelled() 
     async with running(timeout_s=0.3) as process:
         await process.ready()
         leaving = asyncio.ensure_future(answer_of(process, "!block"))
-        for _ in range(5):  # until it stands still
+        for _ in range(5):  # until it hangs
             await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
@@ -40,7 +40,7 @@ async def test_a_hanging_engine_is_killed_even_after_its_request_is_cancelled() 
 
 
 async def test_an_engine_that_is_slow_or_idle_is_not_killed() -> None:
-    """Longer than the limit: a look for each of `SLOW` steps, of which ten would be too many."""
+    """It runs longer than the limit: `SLOW` steps with a check each, of which ten are too many."""
     async with running(timeout_s=1.0) as process:
         await process.ready()
         [done] = await answer_of(process, "slow")

@@ -297,7 +297,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive.keys() - self.loading)
     @rule(data=st.data())
     def an_engine_ends(self, data: st.DataObject) -> None:
-        """End a stopped or crashed engine; an engine that crashes in a load fails the load first."""
+        """End an engine that was stopped or crashed; a crash in a load fails the load first."""
         endable = sorted(self.alive.keys() - self.loading)
         self.end(data.draw(st.sampled_from(endable)))
 
@@ -480,9 +480,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             head = self.waiting[min(self.waiting)]
             its_own = any(runner.key == head.key for runner in self.scheduler.runners())
             if not at_work and not its_own:
-                assert self.alive.keys() == set(self.using.values()), (
-                    "an idle model could be unloaded"
-                )
+                assert self.alive.keys() == set(self.using.values()), "a model is idle"
                 asked_all = (head.id, core.GiveUp.DRAFTER) in self.told
                 assert asked_all or len(self.alive) == MAX_LOADED or head.key in self.failures
 

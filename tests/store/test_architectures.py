@@ -1,4 +1,4 @@
-"""The sets are llama.cpp's own: asked of it with files that hold a vocabulary and nothing else."""
+"""Compare the sets of architectures with llama.cpp, which loads files with only a vocabulary."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAMES = {*MODEL_ARCH_NAMES.values(), *RECURRENT, *HYBRID, *DIFFUSION}
     ],
     ids=["recurrent", "hybrid", "diffusion"],
 )
-def test_the_set_is_what_llama_cpp_says(
+def test_the_set_matches_llama_cpp(
     tmp_path: Path, question: Callable[[object], bool], expected: frozenset[str]
 ) -> None:
     library.start()
@@ -50,6 +50,6 @@ def test_the_set_is_what_llama_cpp_says(
     assert found == expected
 
 
-def test_snapshots_are_of_running_states() -> None:
+def test_architectures_with_snapshots_have_recurrent_states() -> None:
     assert HAS_STATE_SNAPSHOTS < RECURRENT | HYBRID
     assert not CANNOT_REWIND & HAS_STATE_SNAPSHOTS

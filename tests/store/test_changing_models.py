@@ -42,7 +42,7 @@ class Changing:
         StoreWriter(self.store.root).delete(parse("m"))
 
     def replace(self) -> None:
-        """By the other of two models, whose weights are removed with it."""
+        """Replace the model by the other of two, and remove its weights."""
         weights = self.weights[1] if self._is(self.weights[0]) else self.weights[0]
         self.delete()
         self.store.add("m", weights=weights)

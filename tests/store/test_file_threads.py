@@ -48,7 +48,7 @@ async def test_exclusive_work_that_cannot_begin_in_time_fails(threads: FileThrea
     with pytest.raises(StoreError, match="other changes take too long"):
         await threads.run_exclusive(partial(ran.append, 1), 0.0)
     go.set()
-    assert await running == "done", "what has begun is waited for"
+    assert await running == "done", "work that has begun must be awaited"
     await threads.run_exclusive(partial(ran.append, 2), 30.0)
     assert ran == [2]
 

@@ -77,7 +77,7 @@ def test_a_header_longer_than_the_first_read_is_read_whole(tmp_path: Path) -> No
     assert header.strings("tokenizer.ggml.tokens") == tokens
 
 
-# The reader finds runs of short strings at once; these strings may lie between runs.
+# The reader finds runs of short strings at once; these strings may be between runs.
 ODD_STRINGS = (b"", b"\0", bytes(8), bytes(7) + b"x", b"x" * 255, b"x" * 256, b"y" * 5000, b"\5")
 
 

@@ -130,7 +130,7 @@ def test_the_tree_lists_the_manifests_after_any_changes(
             continue
         if waits:
             age(root)
-            tree._listing = None  # what ages, changes its time unlike any real folder  # noqa: SLF001 - ages the folder's listing
+            tree._listing = None  # aging changes times unlike in real folders  # noqa: SLF001 - ages the folder's listing
         expected = sorted(
             path.relative_to(root).parts for path in root.glob("*/*/*/*") if path.is_file()
         )

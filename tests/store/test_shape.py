@@ -1,4 +1,4 @@
-"""What a header says of memory: weights by layer, and how wide its rows are."""
+"""Check the memory shape of a header: weights per layer, and the widths of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specd.store.gguf import GgufHeader, TensorInfo, Value
 from specd.store.shape import Shape, read_shape, shape_of
 from tests.gguf_files import write_llama
 
-#: Eight heads with 16 elements in eight layers, two of them for keys.
+#: Eight layers of eight heads with 16 elements; two heads for keys.
 PLAIN: Mapping[str, Value] = {
     "block_count": 8,
     "embedding_length": 128,
@@ -37,7 +37,7 @@ def tensor(name: str, n_bytes: int, *dimensions: int) -> TensorInfo:
 # ------------------------------------------------------------------------------ weights
 
 
-def test_weights_are_told_by_layer_input_and_output() -> None:
+def test_weights_are_counted_per_layer_input_and_output() -> None:
     found = shape(
         "llama",
         {"block_count": 2},
@@ -56,17 +56,17 @@ def test_weights_are_told_by_layer_input_and_output() -> None:
     assert (found.weights_bytes, found.n_vocab) == (325, 32000)
 
 
-def test_without_an_output_the_embeddings_are_made_one() -> None:
+def test_without_an_output_the_embeddings_are_the_output() -> None:
     found = shape("llama", {}, tensor("token_embd.weight", 100, 128, 320))
     assert (found.input_bytes, found.output_bytes, found.tied_bytes) == (100, 0, 100)
 
 
-def test_a_model_that_gives_no_logits_has_no_output() -> None:
+def test_a_model_without_logits_has_no_output() -> None:
     found = shape("bert", {}, tensor("token_embd.weight", 100, 128, 320))
     assert (found.tied_bytes, found.has_head) == (0, False)
 
 
-def test_layers_that_guess_ahead_are_left_in_the_file() -> None:
+def test_prediction_layers_are_not_loaded() -> None:
     tensors = [tensor(f"blk.{at}.attn_q.weight", 10) for at in range(8)]
     found = shape("glm4moe", {"nextn_predict_layers": 1}, *tensors)
     assert found.layer_bytes == (*[10] * 7, 0)
@@ -87,7 +87,7 @@ def widths(values: Mapping[str, Any]) -> tuple[int, int, int]:
     return found.n_key, found.n_value, found.n_query
 
 
-def test_keys_and_values_have_heads_of_their_own() -> None:
+def test_keys_and_values_have_separate_widths() -> None:
     assert widths({}) == (32, 32, 128)
     assert widths({"attention.head_count_kv": 8}) == (128, 128, 128)
     wide = {"attention.key_length": 64, "attention.value_length": 32}
@@ -99,7 +99,7 @@ def test_the_widest_layer_counts() -> None:
     assert widths({"attention.key_length_swa": 32}) == (64, 64, 256)
 
 
-def test_the_inner_width_is_that_of_the_matrices_or_of_the_used_experts() -> None:
+def test_the_inner_width_is_the_matrices_or_the_used_experts() -> None:
     experts = {"expert_count": 60, "expert_used_count": 4, "feed_forward_length": 9999}
     down = tensor("blk.0.ffn_down.weight", 1, 300, 128)
     expert = tensor("blk.1.ffn_down_exps.weight", 1, 90, 128, 60)
@@ -107,7 +107,7 @@ def test_the_inner_width_is_that_of_the_matrices_or_of_the_used_experts() -> Non
     assert shape("qwen2moe", experts, down, expert).n_ff == 360
 
 
-def test_architectures_with_states_windows_and_biases_are_told() -> None:
+def test_architectures_with_states_windows_and_biases_are_recognized() -> None:
     plain, window = shape("llama"), shape("gemma3", {"attention.sliding_window": 512})
     assert (plain.is_recurrent, plain.has_window, plain.has_bias) == (False, False, False)
     assert window.has_window
@@ -136,7 +136,7 @@ KEYS = st.sampled_from(
     architecture=ARCHITECTURES,
     values=st.dictionaries(KEYS, NUMBERS | st.lists(NUMBERS, max_size=9).map(tuple)),
 )
-def test_senseless_numbers_make_no_size_negative(
+def test_invalid_numbers_make_no_size_negative(
     architecture: str, values: Mapping[str, Any]
 ) -> None:
     found = shape(architecture, values, tensor("token_embd.weight", 3, 5))

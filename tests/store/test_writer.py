@@ -129,7 +129,7 @@ def test_copy_is_the_same_bytes(writer: StoreWriter) -> None:
     assert target.read_bytes() == manifest(b"a")
     before = writer.manifest_path(parse("m")).stat()
     writer.copy(parse("m"), parse("M"))
-    assert writer.manifest_path(parse("m")).stat() == before, "it is the very same file"
+    assert writer.manifest_path(parse("m")).stat() == before, "the copy must not rewrite itself"
     writer.delete(parse("m"))
     assert digest(b"a") in blobs_of(writer)
     with pytest.raises(ModelNotFound):
@@ -510,12 +510,12 @@ def test_prune_with_a_wrong_clock_removes_no_file_too_soon_and_keeps_none_foreve
     for path in (writer.blob_path(unused), left):
         os.utime(path, (4e9, 4e9))
     writer.prune()
-    assert digest(b"unused") in blobs_of(writer), "nobody knows how old it is"
+    assert digest(b"unused") in blobs_of(writer), "the file's age is unknown"
     now = time.time()
     with monkeypatch.context() as years_ago:
         years_ago.setattr(time, "time", lambda: 1000.0)
         writer.prune()
-    assert abs(writer.blob_path(unused).stat().st_mtime - now) < HOUR, "it ages from now on"
+    assert abs(writer.blob_path(unused).stat().st_mtime - now) < HOUR, "its age counts from now on"
     with monkeypatch.context() as later:
         later.setattr(time, "time", lambda: now + 2 * HOUR)
         writer.prune()

@@ -1,4 +1,4 @@
-"""Share one container per test file; reset the service before each test."""
+"""Share one container per test file; reset the service after each test."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 host, _, port = os.environ["OLLAMA_HOST"].partition(":")
 http.server.ThreadingHTTPServer((host, int(port)), Handler).serve_forever()
 """
-#: List Ollama's files with their rights, owners, times and contents.
+#: A program that prints the rights, owners, times and contents of files.
 LOOK = """
 import hashlib, json, pathlib, sys
 def fact(p):
@@ -89,7 +89,7 @@ def container(tmp_path: Path) -> Iterator[SystemdContainer]:
 
 @pytest.fixture
 def ollama(container: SystemdContainer, tmp_path: Path) -> dict[str, object]:
-    """Start a stand-in for Ollama with a model, keys and settings; return the state of its files."""
+    """Start a stand-in for Ollama with a model, keys and settings; return its files' state."""
     if not PYTHON:
         pytest.skip("the stand-in for Ollama needs a Python in /usr")
     container("systemd-sysusers")
@@ -219,7 +219,7 @@ def test_ollama_is_replaced_and_restored(
     container: SystemdContainer, ollama: Mapping[str, object]
 ) -> None:
     taken = container.result(*SPECD, "install", "--yes", timeout_s=INSTALL_S)
-    # Another port than Ollama's, so the migration itself must refuse.
+    # specd's port differs from Ollama's, so the installation is allowed.
     assert taken.returncode == 0, taken.stderr
     # From now on, both start at boot and use the same port.
     container("systemctl", "stop", "specd")
