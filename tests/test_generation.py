@@ -474,7 +474,7 @@ async def test_a_request_is_not_repeated_after_a_crash_during_its_answer() -> No
 
 
 async def test_an_answers_statistics_name_its_own_pair() -> None:
-    """Two models over the same weights share an engine that knows only the first one's pair."""
+    """Two models with the same weights share an engine, which only has the first one's pair."""
     stats = core.SpeculationStats(drafter="another's", pair_source="registry")
     [_, done] = await ChatServices(core.Token(text="a"), replace(DONE, speculation=stats)).ask(
         chat("x")
@@ -643,7 +643,7 @@ async def test_a_rendered_prompt_begins_with_the_text_of_its_context() -> None:
     assert await ChatServices().generation.render(request) == "<7><8>[user]hello[assistant]"
 
 
-async def test_a_chat_is_cut_by_what_its_images_take() -> None:
+async def test_a_chat_is_cut_by_the_tokens_of_its_images() -> None:
     """An image has 500 tokens in this engine, so two do not fit."""
     services = ChatServices(n_ctx=800)
     turns = [core.Message(role="user", content=f"{i}", images=(b"%d" % i,)) for i in range(3)]

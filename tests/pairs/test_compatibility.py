@@ -96,11 +96,11 @@ def test_each_rule_has_its_message(changes: dict[str, Value | None], said: str |
     assert found == said or (found and said and found.startswith(said))
 
 
-def test_a_target_without_vocabulary_says_so() -> None:
+def test_a_target_without_a_vocabulary_is_reported() -> None:
     assert verdict(made(()), PLAIN) == "the model has no vocabulary"
 
 
-def test_begin_and_end_count_only_where_they_are_added() -> None:
+def test_bos_and_eos_count_only_if_they_are_added() -> None:
     ends = changed(PLAIN, add_eos_token=True)
     assert verdict(ends, changed(ends, eos_token_id=9)) == (
         "the texts end with different tokens (2, 9)"
@@ -109,7 +109,7 @@ def test_begin_and_end_count_only_where_they_are_added() -> None:
     assert verdict(silent, changed(silent, bos_token_id=9)) is None
 
 
-def test_a_pre_tokenizer_counts_only_where_there_is_one() -> None:
+def test_sentencepiece_ignores_the_pre_tokenizer() -> None:
     spm = changed(PLAIN, model="llama", pre=None)
     assert verdict(spm, changed(spm, pre="whatever")) is None
 

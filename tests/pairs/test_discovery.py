@@ -231,7 +231,9 @@ def test_damaged_and_remote_models_are_skipped(shelf: DrafterDiscovery) -> None:
     ],
     ids=["registry", "not-there", "unfit", "forbids", "users-not-there", "users-unfit", "users-no"],
 )
-def test_rules_go_before_the_shelf(shelf: DrafterDiscovery, rules: Rules, drafter: str) -> None:
+def test_rules_precede_installed_models(
+    shelf: DrafterDiscovery, rules: Rules, drafter: str
+) -> None:
     shelf.add("two", 7)
     shelf.add("small", 0.5)
     shelf.add("stranger", 0.1, vocabulary=STRANGER)
@@ -254,7 +256,7 @@ def test_a_pair_without_its_rules_drafter_names_the_rule_and_its_pulls(
     assert (pair.drafter.source, pair.rule, pair.pull) == ("shelf", "registry: big", ())
 
 
-def test_a_manifests_own_draft_goes_before_the_shelf(shelf: DrafterDiscovery) -> None:
+def test_a_manifests_own_draft_precedes_installed_models(shelf: DrafterDiscovery) -> None:
     shelf.add("small", 0.5)
     shelf.add("seven", 7)
     shelf.add("big", 9, draft="seven")

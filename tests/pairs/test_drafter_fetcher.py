@@ -119,7 +119,7 @@ async def test_the_first_that_could_be_pulled_is_pulled_once_and_then_drafts(
 
 
 @pytest.mark.parametrize("reason", [reason for reason in NoPair if reason != NoPair.NOT_FOUND])
-async def test_nothing_is_pulled_for_another_reason_or_where_there_is_a_drafter(
+async def test_nothing_is_pulled_for_another_reason_or_with_a_drafter(
     reason: NoPair,
 ) -> None:
     shop, pair = Shop(), lacking("small:1b")
@@ -163,7 +163,7 @@ async def test_nothing_is_pulled_if_pulls_are_disabled() -> None:
     assert (shop.asked, drafter_fetcher.status_text(lacking("small:1b"))) == ([], "")
 
 
-async def test_one_is_pulled_at_a_time_and_serves_all_who_want_it() -> None:
+async def test_one_model_is_pulled_at_a_time_and_serves_all_requests() -> None:
     shop = Shop()
     async with shop.drafter_fetcher() as drafter_fetcher:
         drafter_fetcher.request_drafter(lacking("a"))
@@ -467,7 +467,7 @@ async def test_a_registry_that_is_not_there_is_asked_again(house: House) -> None
     await drafter_fetcher.close()
 
 
-async def test_a_pull_that_stalls_ends_with_the_daemon_and_leaves_what_came(house: House) -> None:
+async def test_a_stalled_pull_ends_with_the_daemon_and_keeps_its_bytes(house: House) -> None:
     house.offer()
     stalled = asyncio.Event()
     house.remote.faults.extend([stall(500, stalled)] * 99)

@@ -111,7 +111,7 @@ def test_an_unfit_drafter_is_refused_with_the_token_that_differs(
     )
 
 
-def test_no_rule_and_no_installed_drafter_are_told_apart(store: OllamaStore) -> None:
+def test_no_rule_and_no_installed_drafter_have_different_messages(store: OllamaStore) -> None:
     reason, detail = resolve_and_pair(store, Rules())[2:]
     assert reason is NoPair.NOT_FOUND
     assert detail == (

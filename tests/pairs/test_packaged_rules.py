@@ -299,7 +299,7 @@ def test_no_pattern_is_written_twice() -> None:
         ("smollm2:1.7b", "smollm2:135m"),
     ],
 )
-def test_the_published_families_say_what_to_pull(target: str, drafter: str) -> None:
+def test_the_rules_of_published_families_have_models_to_pull(target: str, drafter: str) -> None:
     found = RULES.rule_for(target)
     assert found is not None
     assert found.pull[0] == drafter

@@ -161,7 +161,7 @@ def test_an_integrated_gpu_can_have_more_than_its_reserved_memory(tmp_path: Path
         (False, (SHARED,), []),
     ],
 )
-def test_an_integrated_gpu_counts_where_there_is_no_other_or_as_the_user_says(
+def test_an_integrated_gpu_counts_without_another_or_by_the_users_setting(
     igpu: bool | None, offers: tuple[BackendDevice, ...], ids: list[str]
 ) -> None:
     assert [device.id for device in ask(*offers, igpu=igpu)()] == ids

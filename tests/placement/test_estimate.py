@@ -110,7 +110,7 @@ def test_tied_embeddings_lie_on_the_device_as_well() -> None:
     assert both == found.total_bytes + 280 * MIB + found.staged_bytes
 
 
-def test_projector_and_adapters_go_where_a_device_is() -> None:
+def test_projector_and_adapters_go_to_a_device() -> None:
     bare, seeing = bound(), bound(extra_bytes=MIB)
     assert seeing.on_device(1) - bare.on_device(1) == MIB
     assert seeing.in_main_memory(1) == bare.in_main_memory(1)
@@ -172,7 +172,7 @@ def test_more_context_never_takes_less(
 # ---------------------------------------------------------------------------- simulated
 
 
-def test_a_simulated_cache_lies_in_its_layers() -> None:
+def test_a_simulated_cache_is_counted_per_layer() -> None:
     memory = core.ContextMemory(
         n_ctx=8192,
         layers=((1, 10), (1, 5), (3, 7), (99, 1000)),

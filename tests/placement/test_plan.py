@@ -311,7 +311,7 @@ def test_a_context_is_as_long_as_layers_allow_and_no_longer_than_the_least() -> 
     assert lengths == [21_504, 131_072, 124_928, 4096]
 
 
-def test_a_cut_target_leaves_room_to_bring_a_layer_over() -> None:
+def test_a_cut_target_leaves_memory_to_stream_a_layer() -> None:
     """For long prompts, the GPU gets the weights from main memory one layer at a time."""
     (card,) = gpus("24")
     placement = replace(LARGE, drafter=None).place([card])

@@ -35,7 +35,7 @@ def _name(row: dict[str, Any]) -> str:
 
 @pytest.mark.contract("sched.memory")
 @pytest.mark.parametrize("row", ROWS, ids=_name)
-def test_models_lie_where_an_expert_would_put_them(row: dict[str, Any]) -> None:
+def test_placements_match_the_table(row: dict[str, Any]) -> None:
     asked = {key: value for key, value in row.items() if key not in _EXPECTED}
     case = Case(**asked, held=held_in_main_memory(row.get("loaded", ())))
     free = without(gpus(row["gpus"]), row.get("loaded", ()))

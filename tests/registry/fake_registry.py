@@ -46,13 +46,15 @@ class Seen:
 
 @dataclass
 class FakeRegistry:
-    """faults: each request for bytes takes one; further requests are answered normally.
+    """A registry with a list of faults for each kind of request.
 
-    manifest_faults, token_faults, location_faults, commit_faults: likewise, by those for manifests,
-    for tokens, for where bytes lie, and by an upload's last one, which is heard all the same.
+    faults: each request for bytes takes one; further requests are answered normally.
+    manifest_faults, token_faults, location_faults, commit_faults: likewise for requests of
+    manifests, tokens and blob locations, and for the last request of an upload, which takes effect
+    nevertheless.
 
-    storage: blobs lie at another host (another name of this one), as at Ollama's registry.
-    token: what requests need; `/token` gives it to whoever `admits` says, or says token_answer.
+    storage: blobs are on another host (another name of this one), as at Ollama's registry.
+    token: required by all requests; `/token` returns it if `admits` allows, or token_answer.
     """
 
     blobs: dict[str, bytes] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class FakeRegistry:
     url: str = ""
 
     def add(self, model: str, *layers: bytes, config: bytes = b"{}") -> bytes:
-        """A model `namespace/model/tag` of these layers; its manifest."""
+        """Add a model `namespace/model/tag` with these layers; return its manifest."""
         manifest = json.dumps(
             {
                 "schemaVersion": 2,
@@ -87,12 +89,12 @@ class FakeRegistry:
         return manifest
 
     def name(self, model: str) -> str:
-        """What to pull: `http://host/namespace/model:tag` of `namespace/model/tag`."""
+        """Return the name to pull, `http://host/namespace/model:tag`, of `namespace/model/tag`."""
         namespace, short, tag = model.split("/")
         return f"{self.url}/{namespace}/{short}:{tag}"
 
     def fetches(self, data: bytes) -> list[str]:
-        """The ranges in which the blob's bytes were asked for."""
+        """Return the requested ranges of the blob."""
         wanted = digest_of(data)
         return [
             seen.range
@@ -128,7 +130,7 @@ class FakeRegistry:
         finally:
             await runner.cleanup()
 
-    # ------------------------------------------------------------------ who may
+    # ------------------------------------------------------------------ tokens
 
     @web.middleware
     async def _guard(

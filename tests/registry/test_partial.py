@@ -121,7 +121,7 @@ def test_state_without_bytes_counts_for_nothing(path: Path) -> None:
     files.close()
 
 
-def test_a_state_that_says_more_than_its_part_has_counts_for_nothing(path: Path) -> None:
+def test_a_state_with_more_bytes_than_its_part_counts_as_empty(path: Path) -> None:
     as_ollama_writes(path, 1000, (0, 600, 700), (600, 400, 400))
     assert bytes_on_disk(path) == 400
     files = opened(path, 1000, PART(1000))

@@ -102,7 +102,7 @@ async def test_a_wait_is_reported_as_load_or_queue(bench: Bench) -> None:
         blocking = asyncio.create_task(bench.use("b"))
         engine = await bench.starter.started.get()
         bench.now += 2.0
-        waiting = asyncio.create_task(bench.use("a"))  # behind the load of another
+        waiting = asyncio.create_task(bench.use("a"))  # after the load of another model
         while not bench.loop.waiting()[1:]:
             await a_turn()
         bench.now += 5.0

@@ -410,7 +410,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if not self.waiting:
                 break
             if not self.work(error):
-                assert self.using, "the queue stands still and nobody is at work"
+                assert self.using, "requests wait, but no work is pending"
                 self.go(min(self.using))
         assert not self.waiting
 
@@ -476,7 +476,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def every_waiter_waits_for_something(self) -> None:
         if self.waiting:
             at_work = self.answers or self.loading or self.stopping or self.failing
-            assert at_work or self.using, "the queue stands still and nobody is at work"
+            assert at_work or self.using, "requests wait, but no work is pending"
             head = self.waiting[min(self.waiting)]
             its_own = any(runner.key == head.key for runner in self.scheduler.runners())
             if not at_work and not its_own:
@@ -485,7 +485,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert asked_all or len(self.alive) == MAX_LOADED or head.key in self.failures
 
     @invariant()
-    def no_load_for_a_caller_who_left(self) -> None:
+    def no_load_without_a_waiter(self) -> None:
         for runner_id in self.loading:
             weights = self.alive[runner_id].weights
             assert any(who.key == weights for who in self.waiting.values())

@@ -281,7 +281,7 @@ def test_weights_deleted_while_a_model_is_resolved_are_not_missing_capabilities(
     "layer,message",
     [("model", "names no weights"), ("tensor", "safetensors")],
 )
-def test_the_error_for_a_model_without_a_gguf_says_so(
+def test_a_model_without_a_gguf_has_its_own_error(
     store: OllamaStore, library: Library, weights: Path, layer: str, message: str
 ) -> None:
     store.add("bad", weights=weights)

@@ -132,7 +132,7 @@ class SystemdContainer:
         return {int(pid): command for pid, _, command in (line.partition(" ") for line in lines)}
 
     def wait_until(self, condition: Callable[[], bool], *, what: str, unit: str = "specd") -> None:
-        """Wait for a condition; at a timeout, raise AssertionError with the unit's state and log."""
+        """Wait for a condition; on timeout, raise AssertionError with the unit's state and log."""
         end = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""A server that speaks OpenAI's chat API: it repeats the last message word by word."""
+"""A server with OpenAI's chat API, which repeats the last message word by word."""
 
 from __future__ import annotations
 

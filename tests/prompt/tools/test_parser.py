@@ -1,4 +1,4 @@
-"""Calls beside content: indexes, ids, the space around them, and any split of the text."""
+"""Calls next to content: indexes, ids, surrounding space, and any split of the text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(text: str, template: str = "<tool_call>") -> Answer:
 @pytest.mark.parametrize(
     "text,content",
     [
-        # Space beside calls is dropped, except between two texts, which it separates.
+        # Space next to calls is dropped, except between two texts, which it separates.
         (f" \n{A}\n ", ""),
         (f"x \n{A}\n ", "x"),
         (f"x {A}\n\ny", "x y"),
@@ -48,7 +48,7 @@ def read(text: str, template: str = "<tool_call>") -> Answer:
         (" \n", " \n"),
     ],
 )
-def test_space_beside_calls_is_dropped(text: str, content: str) -> None:
+def test_space_next_to_calls_is_dropped(text: str, content: str) -> None:
     assert read(text).content == content
 
 
