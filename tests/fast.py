@@ -1,4 +1,4 @@
-"""`pytest --fast`: run the tests that start no process, load no native code and take seconds.
+"""`pytest --fast`: run the tests that start no process, load no native code and end quickly.
 
 `slow_modules.txt` lists the modules or folders that `--fast` leaves out: those that start processes
 or load native code, those that simulate or compute for long or import a large client library, and

@@ -30,7 +30,7 @@ def as_ollama_reads(path: Path) -> tuple[int, list[dict[str, int]]]:
 
 
 def as_ollama_writes(path: Path, total: int, *parts: tuple[int, int, int]) -> None:
-    """parts: offset, size and completed of each."""
+    """Write a partial download as Ollama does.  parts: offset, size and completed of each."""
     path.touch()
     os.truncate(path, total)
     for n, (offset, size, completed) in enumerate(parts):
