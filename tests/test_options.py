@@ -108,7 +108,7 @@ def test_sampling_carries_every_filter() -> None:
         "frequency_penalty": 0.7,
     }
     params = merged(values, penalties).sampling(lambda: 0)
-    assert dataclasses.asdict(params) == {**values, **penalties, "seed": 0}
+    assert dataclasses.asdict(params) == {**values, **penalties, "seed": 0, "chain": None}
 
 
 @given(st.dictionaries(NAMES, ENTRIES, max_size=6))
